@@ -20,13 +20,14 @@ use crate::pages::tasks::{MOST, TaskPageQuery, page_start, selection};
 use crate::problem::Problem;
 use crate::worker::LONGEST_WAIT_SECS;
 use taskqueue_domain::limits::scope::Scope;
+use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::selection::PageStart;
 use taskqueue_domain::task::trace::Trace;
-use taskqueue_engine::change::retry::RetryOptions;
 use taskqueue_engine::change::schedules as recurring;
 use taskqueue_engine::inspect::diagnosis::explain::{self, Reason};
+use taskqueue_engine::inspect::status::SelectionPage;
 use taskqueue_engine::inspect::{failures as failed, status as states};
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
@@ -68,17 +69,22 @@ pub(crate) async fn explain_queue(caller: Caller) -> Answer {
 pub(crate) async fn tasks(caller: Caller, Query(query): Query<TaskPageQuery>) -> Shown {
     let selection = selection(&caller.app, &query.q)?;
     let (start, limit) = (page_start(query.before, query.after)?, query.limit.unwrap_or(USUAL).clamp(1, MOST));
-    let page = caller.call(move |ctx| states::select_page(ctx, &selection, start, limit)).await?;
+    let page =
+        caller.show(move |ctx| states::select_page(ctx, &selection, start, limit), |page| page_json(&page)).await?;
+    Ok(Json(page))
+}
+
+fn page_json(page: &SelectionPage) -> Object {
     let tasks: Vec<Object> = page.lines.iter().map(line_json).collect();
     let (next_before, next_after) = match page.next {
         Some(PageStart::Before(id)) => (Some(id), None),
         Some(PageStart::After(id)) => (None, Some(id)),
         None => (None, None),
     };
-    let page = json!({
+    Object::of(&json!({
         "schema": "taskqueue.tasks/1", "now": page.now, "tasks": null, "next_before": next_before, "next_after": next_after,
-    });
-    Ok(Json(Object::of(&page).with("tasks", &tasks)))
+    }))
+    .with("tasks", &tasks)
 }
 
 /// How long to wait for the end of a task.
@@ -168,16 +174,37 @@ pub(crate) fn lines_of(headers: &HeaderMap, body: &[u8]) -> Result<String, Probl
     }
 }
 
-pub(crate) async fn retry(caller: Caller, Path(id): Path<i64>) -> Answer {
-    change(&caller, TaskId(id), Change::Retry).await
+/// Which tasks are retried.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RetryQuery {
+    status: Option<String>,
+}
+
+/// Retries a task; with `status`, only while it has that status: sent again, the request does not repeat what has been done.
+pub(crate) async fn retry(
+    caller: Caller,
+    Path(id): Path<i64>,
+    Query(RetryQuery { status }): Query<RetryQuery>,
+) -> Answer {
+    let only = match status {
+        Some(status) => vec![TaskStatus::parse(&status).ok_or_else(|| unknown_status(&status))?],
+        None => Vec::new(),
+    };
+    change(&caller, TaskId(id), Change::Retry, only).await
+}
+
+fn unknown_status(text: &str) -> Problem {
+    let known = TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
+    Problem::input(format!("status: \"{text}\" is none of {known}"))
 }
 
 pub(crate) async fn cancel(caller: Caller, Path(id): Path<i64>) -> Answer {
-    change(&caller, TaskId(id), Change::Cancel).await
+    change(&caller, TaskId(id), Change::Cancel, Vec::new()).await
 }
 
-async fn change(caller: &Caller, id: TaskId, change: Change) -> Answer {
-    let answers = caller.call(move |ctx| change.make(ctx, &[id], &RetryOptions::default())).await?;
+async fn change(caller: &Caller, id: TaskId, change: Change, only: Vec<TaskStatus>) -> Answer {
+    let answers = caller.call(move |ctx| change.make_one(ctx, id, &only)).await?;
     let Some(answer) = answers.into_iter().next() else {
         return Err(Problem::not_found(format!("there is no task {id}")));
     };

@@ -21,6 +21,7 @@ use crate::logs::Logs;
 use crate::problem::Problem;
 use crate::proxy_users::Peer;
 use crate::rates::Rates;
+use crate::shares::Shares;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
@@ -32,6 +33,8 @@ use taskqueue_engine::{Context, EngineResult};
 /// How often the classes are counted, and how often the tables are examined.
 const COUNT_CLASSES_EVERY: Duration = Duration::from_secs(3);
 const EXAMINE_EVERY: Duration = Duration::from_secs(10);
+/// How many requests a login may have open: some connections are left for the others.
+const OPEN_REQUESTS_OF_LOGIN: usize = 800;
 
 /// How the server is to behave.
 #[derive(Clone, Debug)]
@@ -74,6 +77,7 @@ struct Shared {
     logs: Logs,
     feed: Feed,
     rates: Rates,
+    open_requests: Shares,
 }
 
 impl App {
@@ -100,6 +104,7 @@ impl App {
             troubles,
             feed,
             rates,
+            open_requests: Shares::of_size(OPEN_REQUESTS_OF_LOGIN),
         }))
     }
 
@@ -140,6 +145,11 @@ impl App {
 
     pub(crate) fn rates(&self) -> &Rates {
         &self.0.rates
+    }
+
+    /// The requests that each login has open, streams too.
+    pub(crate) fn open_requests(&self) -> &Shares {
+        &self.0.open_requests
     }
 
     pub(crate) fn live(&self) -> &Live {
@@ -191,13 +201,22 @@ impl Caller {
         self.app.0.database.call(&format!("web:{}", self.login.name), act).await
     }
 
+    /// Like [`Self::call`]. The answer, which can be large, is shown in the thread that asks the database.
+    pub(crate) async fn show<T: Answered, V: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
+        show: impl FnOnce(T) -> V + Send + 'static,
+    ) -> Result<V, Problem> {
+        self.app.0.database.call_or_undo(&format!("web:{}", self.login.name), act, show, |_, _| ()).await
+    }
+
     /// Like [`Self::call`]. If the client goes before it gets its answer, `undo` gets that.
     pub(crate) async fn call_or_undo<T: Answered + Send + 'static>(
         &self,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
         undo: impl FnOnce(&mut Context, T) + Send + 'static,
     ) -> Result<T, Problem> {
-        self.app.0.database.call_or_undo(&format!("web:{}", self.login.name), act, undo).await
+        self.app.0.database.call_or_undo(&format!("web:{}", self.login.name), act, |answered| answered, undo).await
     }
 }
 

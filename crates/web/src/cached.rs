@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::database::Database;
+use crate::database::{Database, SERVER};
 use crate::hidden::Answered;
 use crate::live::Live;
 use taskqueue_engine::{Context, EngineResult};
@@ -14,7 +14,7 @@ use taskqueue_engine::{Context, EngineResult};
 /// How long the database may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long a page waits for newer figures.
-const PAGE_LIMIT: Duration = Duration::from_secs(1);
+const PAGE_LIMIT: Duration = Duration::from_millis(100);
 /// Reading takes at most this part of the time, unless it takes very long.
 const PART: u32 = 20;
 /// The longest pause between two readings.
@@ -60,7 +60,7 @@ impl<T: Answered + PartialEq + Send + Sync + 'static> Cached<T> {
                 self.wanted.notified().await;
             }
             let began = Instant::now();
-            let found = timeout(ANSWER_LIMIT, self.database.call("web", self.read)).await;
+            let found = timeout(ANSWER_LIMIT, self.database.call(SERVER, self.read)).await;
             // Old figures would not show their age.
             let figures = found.ok().and_then(Result::ok).map(Arc::new);
             let pause = if figures.is_some() { (began.elapsed() * PART).min(LONGEST_PAUSE) } else { Duration::ZERO };

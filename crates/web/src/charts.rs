@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::database::Database;
+use crate::database::{Database, SERVER};
 use crate::hidden::nothing_to_hide;
 use crate::problem::Problem;
 use taskqueue_engine::inspect::ends::{Ends, count_ends};
@@ -19,7 +19,7 @@ use taskqueue_engine::{Context, EngineResult};
 /// How often the newest spans are read at most.
 const READ_EVERY: Duration = Duration::from_secs(5);
 /// How long the first page waits for the first figures.
-const FIRST_LIMIT: Duration = Duration::from_secs(1);
+const FIRST_LIMIT: Duration = Duration::from_millis(100);
 /// How long after its end a span is read once more: a transaction that ended tasks in it may be committed later.
 const SETTLED_AFTER: TimeDelta = TimeDelta::seconds(30);
 /// How long the database may take for a part.
@@ -158,7 +158,7 @@ impl Charts {
     /// Reads a part of what is missing, in one request to the database. Returns whether there is more.
     async fn read(&self, changed: &impl Fn()) -> bool {
         let Figures { hour, day, starts, .. } = self.figures.borrow().clone();
-        let found = self.database.call("web", move |ctx| {
+        let found = self.database.call(SERVER, move |ctx| {
             let now = ctx.now()?;
             let found = starts.read_some(ctx, first_shown(&day, now), now)?;
             Ok((now, hour.read_some(ctx, now)?, day.read_some(ctx, now)?, found))

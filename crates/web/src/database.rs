@@ -7,20 +7,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::configuration::{CurrentConfiguration, WebConfiguration};
 use crate::hidden::Answered;
 use crate::problem::Problem;
+use crate::shares::Shares;
 use taskqueue_engine::{Context, EngineError, EngineResult, StoreError};
 use taskqueue_host::clock::Moment;
 
 /// How many requests ask the database at the same time.
 const THREADS: usize = 4;
 /// How long a request repeats what a server that went away, or a locked store, refuses.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How many further requests wait.
+const PATIENCE_LIMIT: Duration = Duration::from_secs(5);
+/// How many of these one login may use, so that its slow requests leave room for the others.
+const THREADS_OF_LOGIN: usize = THREADS - 1;
+/// How many further requests wait: of all logins, and of one.
 const WAITING: usize = 256;
+const WAITING_OF_LOGIN: usize = 200;
+/// For whom the server itself asks, such as its pollers.
+pub(crate) const SERVER: &str = "web";
 
 /// Work of a request; returns whether the connection is still good.
 type Job = Box<dyn FnOnce(EngineResult<&mut Context>) -> bool + Send>;
@@ -30,6 +36,8 @@ type Job = Box<dyn FnOnce(EngineResult<&mut Context>) -> bool + Send>;
 pub(crate) struct Database {
     jobs: SyncSender<Job>,
     configuration: CurrentConfiguration,
+    turns: Arc<Shares>,
+    waits: Arc<Shares>,
 }
 
 /// The threads, as long as one of them works.
@@ -57,7 +65,8 @@ impl Database {
                 drop(working);
             })?;
         }
-        Ok((Self { jobs, configuration: configuration.clone() }, Working(ended)))
+        let [turns, waits] = [THREADS_OF_LOGIN, WAITING_OF_LOGIN].map(|size| Arc::new(Shares::of_size(size)));
+        Ok((Self { jobs, configuration: configuration.clone(), turns, waits }, Working(ended)))
     }
 
     /// Calls a use case, on behalf of this user.
@@ -66,19 +75,23 @@ impl Database {
         user: &str,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.call_or_undo(user, act, |_, _| ()).await
+        self.call_or_undo(user, act, |answered| answered, |_, _| ()).await
     }
 
-    /// Like [`Self::call`]. If the client goes before it gets its answer, `undo` gets that.
-    pub(crate) async fn call_or_undo<T: Answered + Send + 'static>(
+    /// Like [`Self::call`]. The answer is shown in the thread, too: it can be large, and the server has few other threads. If the
+    /// client goes before it gets its answer, `undo` gets that.
+    pub(crate) async fn call_or_undo<T: Answered, V: Send + 'static>(
         &self,
         user: &str,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
-        undo: impl FnOnce(&mut Context, T) + Send + 'static,
-    ) -> Result<T, Problem> {
+        show: impl FnOnce(T) -> V + Send + 'static,
+        undo: impl FnOnce(&mut Context, V) + Send + 'static,
+    ) -> Result<V, Problem> {
         let (sender, answer) = oneshot::channel();
-        let user = user.to_owned();
+        let (turn, user, configuration) = (self.turn_of(user).await?, user.to_owned(), self.configuration.clone());
         let job: Job = Box::new(move |context| {
+            // A query goes on when the client has gone, so the turn is the job's.
+            let _until_the_end = turn;
             // The client has gone, or got an error: then it must not be done later.
             if sender.is_closed() {
                 return true;
@@ -89,6 +102,10 @@ impl Database {
             };
             let is_good =
                 !matches!(&result, Err(EngineError::Store(error)) if !matches!(error, StoreError::NotFound(_)));
+            let result = result.map(|mut answered| {
+                hide_in(&configuration, &mut answered);
+                show(answered)
+            });
             if let (Err(Ok(unsent)), Some(context)) = (sender.send(result), context) {
                 let _: EngineResult<()> = context.on_behalf_of(&user, |ctx| {
                     undo(ctx, unsent);
@@ -99,16 +116,47 @@ impl Database {
         });
         self.jobs.try_send(job).map_err(|_| Problem::busy())?;
         let answered = answer.await.map_err(|_| Problem::failed("the request failed inside the server"))?;
-        let mut answered = answered.map_err(Problem::from)?;
-        self.hide_in(&mut answered);
-        Ok(answered)
+        answered.map_err(Problem::from)
     }
 
-    /// Hides what the configuration hides, as every answer of `call` does.
+    /// Hides what the configuration hides, as in every answer of `call`.
     pub(crate) fn hide_in(&self, answered: &mut impl Answered) {
-        if let Some(classes) = &self.configuration.last().hidden_data {
-            answered.hide(classes);
+        hide_in(&self.configuration, answered);
+    }
+
+    /// Waits until the login uses fewer threads than it may. The server itself does not wait.
+    async fn turn_of(&self, user: &str) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        if user == SERVER {
+            return Ok(None);
         }
+        let _until_its_turn = self.waits.of(user).try_acquire_owned().map_err(|_| Problem::busy())?;
+        Ok(self.turns.of(user).acquire_owned().await.ok())
+    }
+}
+
+fn hide_in(configuration: &CurrentConfiguration, answered: &mut impl Answered) {
+    if let Some(classes) = &configuration.last().hidden_data {
+        answered.hide(classes);
+    }
+}
+
+/// Until when a request repeats what fails. Many changes in one request have it anew after each.
+#[derive(Clone)]
+pub(crate) struct Patience(Arc<Mutex<Moment>>);
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Moment::after(PATIENCE_LIMIT))))
+    }
+
+    /// Has the store give up when it is over.
+    pub(crate) fn hold(&self, context: &mut Context) {
+        let until = Arc::clone(&self.0);
+        context.store.give_up_when(move || until.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
+    }
+
+    pub(crate) fn renew(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Moment::after(PATIENCE_LIMIT);
     }
 }
 
@@ -122,7 +170,7 @@ fn work(
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
-        let until = Moment::after(PATIENCE);
+        let patience = Patience::new();
         if connection.is_none() {
             match open() {
                 Ok(mut opened) => {
@@ -137,7 +185,7 @@ fn work(
             }
         }
         let Some(context) = &mut connection else { continue };
-        context.store.give_up_when(move || until.has_passed());
+        patience.hold(context);
         let latest = configuration.last();
         if in_use.as_ref().is_none_or(|in_use| !Arc::ptr_eq(in_use, &latest)) {
             context.use_classes(latest.classes.clone());

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, broadcast};
 
-use crate::database::Database;
+use crate::database::{Database, SERVER};
 use crate::hidden::{Answered, nothing_to_hide};
 use crate::problem::Problem;
 use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed, PassedPage};
@@ -16,8 +16,6 @@ const KEPT: usize = 4_096;
 /// How many streams read from the database at the same time. After a restart of the server all connect again at once: they must
 /// neither be refused nor delay other requests.
 const TURNS: usize = 2;
-/// The user for whom the feed reads.
-const USER: &str = "web";
 
 /// An event with its JSON.
 pub(crate) struct Line {
@@ -73,7 +71,7 @@ impl Feed {
         act: impl FnOnce(&Self, &mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
         let feed = self.clone();
-        self.database.call(USER, move |ctx| act(&feed, ctx)).await
+        self.database.call(SERVER, move |ctx| act(&feed, ctx)).await
     }
 
     /// Polls as long as the server runs, while there are streams.

@@ -3,12 +3,14 @@
 
 use std::time::Instant;
 
-use axum::body::to_bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_stream::StreamExt as _;
 
 use crate::address::{API, encoded};
 use crate::app::{App, WebOptions};
@@ -104,12 +106,26 @@ pub(crate) async fn with_login(app: App, needs: Needs, mut request: Request, nex
     if let Err(rest) = app.rates().count(&login.name, Instant::now()) {
         return refuse(Problem::too_many(&login.name, rest), is_api, Some(&login));
     }
+    let Ok(open) = app.open_requests().of(&login.name).try_acquire_owned() else {
+        return refuse(Problem::too_many_open(&login.name), is_api, Some(&login));
+    };
     request.extensions_mut().insert(login.clone());
     let mut response = next.run(request).await;
+    if response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
+        response = response.map(|stream| until_it_ends(stream, open));
+    }
     match response.extensions_mut().remove::<Problem>() {
         Some(problem) if !is_api => problem_page(&problem, Some(&login)),
         _ => response,
     }
+}
+
+/// A stream is open as long as its body.
+fn until_it_ends(stream: Body, open: OwnedSemaphorePermit) -> Body {
+    Body::from_stream(stream.into_data_stream().map(move |part| {
+        let _until_the_end = &open;
+        part
+    }))
 }
 
 fn check_needs(options: &WebOptions, login: &Login, Needs { may, checks_class }: Needs) -> Result<(), Problem> {

@@ -61,6 +61,8 @@ impl Answered for Event {
             *data = HIDDEN_WORD.into();
         } else if let Some(results) = details.get_mut("results").filter(|_| self.kind == "late-result") {
             *results = HIDDEN_WORD.into();
+        } else if let Some(found) = details.pointer_mut("/unreadable/found") {
+            *found = HIDDEN_WORD.into();
         } else if let Some(line) = details.get_mut("first").filter(|_| self.kind == "unreadable-line") {
             *line = HIDDEN_WORD.into();
         } else {

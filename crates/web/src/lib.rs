@@ -34,6 +34,7 @@ mod refresh;
 mod route;
 mod routes;
 mod serve;
+mod shares;
 mod stream;
 mod uses;
 mod worker;

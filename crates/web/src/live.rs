@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::database::Database;
+use crate::database::{Database, SERVER};
 use crate::hidden::hidden_in;
 use crate::problem::Problem;
 use taskqueue_engine::Context;
@@ -38,8 +39,8 @@ pub(crate) struct Glance {
     pub(crate) runners: Vec<RunnerLine>,
     /// Why nothing runs, if work waits.
     pub(crate) stuck: Option<QueueExplanation>,
-    /// The newest ids: pages also show what the overview does not count, such as schedules and the history of a task.
-    newest: [Option<i64>; 3],
+    /// Differs if the pages have changed.
+    fingerprint: Value,
 }
 
 hidden_in!(Glance { overview, stuck });
@@ -87,7 +88,7 @@ impl Live {
         if let Some((_, problem)) = last_failure.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FAILURE) {
             return self.outdated(problem.clone());
         }
-        let answer = tokio::time::timeout(ANSWER_LIMIT, self.database.call("web", read)).await;
+        let answer = tokio::time::timeout(ANSWER_LIMIT, self.database.call(SERVER, read)).await;
         match answer.unwrap_or_else(|_| Err(Problem::silent())) {
             Ok(glance) => {
                 let seen = Seen { glance: Arc::new(glance), read_at: Instant::now(), problem: None };
@@ -117,7 +118,7 @@ impl Live {
     /// Keeps the figures, and informs the watchers if they differ from the last ones.
     fn note(&self, seen: &Seen) {
         let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(seen.clone());
-        if before.is_none_or(|before| fingerprint(&before.glance) != fingerprint(&seen.glance)) {
+        if before.is_none_or(|before| before.glance.fingerprint != seen.glance.fingerprint) {
             self.changed();
         }
     }
@@ -163,16 +164,24 @@ fn read(ctx: &mut Context) -> EngineResult<Glance> {
     let overview = overview(ctx, &TaskFilter { class: None, statuses: Vec::new(), limit: TASKS })?;
     let runners = list_runners(ctx, RUNNERS, true)?;
     let stuck = why_nothing_runs(ctx, &overview)?;
+    // Pages also show what the overview does not count, such as schedules and the history of a task.
     let newest = newest_ids(ctx)?;
-    Ok(Glance { overview, runners, stuck, newest })
+    let fingerprint = fingerprint(&overview, &runners, newest);
+    Ok(Glance { overview, runners, stuck, fingerprint })
 }
 
-/// What is compared: all but the time itself.
-fn fingerprint(glance: &Glance) -> serde_json::Value {
-    let mut value = serde_json::json!(overview_json(&glance.overview));
-    value["now"] = serde_json::Value::Null;
-    value["counts"]["oldest_due_secs"] = serde_json::Value::Null;
-    value["newest"] = serde_json::json!(glance.newest);
-    value["runners"] = serde_json::json!(glance.runners.iter().map(|line| line.runner.id).collect::<Vec<_>>());
+/// Returns what is compared: all but the time itself, and but data and results, which can be large. A task that gets other data
+/// is changed at another time.
+fn fingerprint(overview: &Overview, runners: &[RunnerLine], newest: [Option<i64>; 3]) -> Value {
+    let mut compared = overview.clone();
+    for line in &mut compared.lines {
+        line.task.data = String::from("null");
+        line.last_run.iter_mut().for_each(|run| run.results = None);
+    }
+    let mut value = json!(overview_json(&compared));
+    value["now"] = Value::Null;
+    value["counts"]["oldest_due_secs"] = Value::Null;
+    value["newest"] = json!(newest);
+    value["runners"] = json!(runners.iter().map(|line| line.runner.id).collect::<Vec<_>>());
     value
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use crate::database::Database;
+use crate::database::{Database, SERVER};
 use crate::hidden::nothing_to_hide;
 use crate::problem::Problem;
 use taskqueue_domain::task::ids::RunId;
@@ -58,7 +58,7 @@ impl Logs {
                 self.has_reader.notified().await;
                 continue;
             }
-            let looked = self.database.call("web", move |ctx| {
+            let looked = self.database.call(SERVER, move |ctx| {
                 let changed = follower.look(ctx, &runs)?;
                 Ok((follower, changed))
             });

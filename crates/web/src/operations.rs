@@ -109,9 +109,10 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation(
         change("/api/v1/tasks/{id}/retry", Scope::Operate, || post(api::retry)),
         "retry_task",
-        "Retry a task",
+        "Retry a task, only while it has a status if one is given",
         "task_answer",
-    ),
+    )
+    .query("retry_query"),
     operation(
         change("/api/v1/tasks/{id}/cancel", Scope::Operate, || post(api::cancel)),
         "cancel_task",

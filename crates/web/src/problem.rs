@@ -50,6 +50,12 @@ impl Problem {
         Self { retry_after: Some(retry_after), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail) }
     }
 
+    pub(crate) fn too_many_open(login: &str) -> Self {
+        let detail = format!("{login} has too many requests open at the same time; end a stream or a wait first");
+        let retry_after = Some(Duration::ZERO);
+        Self { retry_after, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail) }
+    }
+
     pub(crate) fn busy() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many requests wait for the database; try again")
     }

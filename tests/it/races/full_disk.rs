@@ -163,7 +163,8 @@ pub(crate) fn fill_against_inserts(db: &TestDb, table: &str) {
     fill_against(db, table, "INSERT", "1 = 1");
 }
 
-fn fill_against(db: &TestDb, table: &str, when: &str, which: &str) {
+/// From now on, such a statement finds no space for rows like these.
+pub(crate) fn fill_against(db: &TestDb, table: &str, when: &str, which: &str) {
     let trigger = format!("CREATE TRIGGER \"full{table}\" BEFORE {when} ON \"{table}\"");
     db.execute(&match db.engine {
         EngineUnderTest::Sqlite => {

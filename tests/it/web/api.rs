@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::WebServer;
 use super::pages::fill;
-use crate::cli::ECHO;
+use crate::cli::{ECHO, shell_class};
 use crate::each_engine;
 
 /// Removes the time at which something was read.
@@ -70,6 +70,39 @@ each_engine! {
         assert_eq!((cancelled.status, &cancelled.json()["result"]), (200, &json!("cancelled")));
         assert_eq!(server.ask("operate", "POST", "/api/v1/tasks/2/cancel", "").status, 409);
         assert_eq!(server.ask("operate", "POST", "/api/v1/tasks/77/retry", "").status, 404);
+    }
+
+    fn a_retry_that_is_sent_twice_does_not_repeat_a_success(db) {
+        let done = db.home().join("done");
+        db.configure(&shell_class(db, "flaky", &format!("test -e {0} || {{ touch {0}; exit 65; }}", done.display())));
+        db.cli().run(&["queue", "flaky"]).ok();
+        db.cli().run(&["tick"]).ok();
+        let server = WebServer::start(db, &[]);
+        let send = || server.ask("operate", "POST", "/api/v1/tasks/1/retry?status=failed", "");
+        assert_eq!(send().json()["result"], "retried");
+        db.cli().run(&["tick"]).ok();
+        let again = send();
+        assert_eq!((again.status, &again.json()["code"]), (409, &json!("refused")), "{again:?}");
+        let task = db.cli().run(&["status", "--json", "1"]).json()["task"].clone();
+        assert_eq!((&task["status"], &task["attempts"]), (&json!("success"), &json!(2)), "{task}");
+        assert_eq!(server.ask("operate", "POST", "/api/v1/tasks/1/retry?status=done", "").status, 400);
+    }
+
+    fn a_page_of_tasks_with_much_data_ends_early(db) {
+        db.configure(ECHO);
+        let line = format!("{{\"class\":\"echo\",\"data\":{{\"text\":\"{}\"}}}}\n", "x".repeat(500_000));
+        db.cli().stdin(line.repeat(45)).run(&["queue", "--batch", "-"]).ok();
+        let server = WebServer::start(db, &[]);
+        let (mut start, mut seen) = ("after=0".to_owned(), Vec::new());
+        loop {
+            let page = server.get(&format!("/api/v1/tasks?{start}&limit=1000")).json();
+            let tasks = page["tasks"].as_array().unwrap();
+            assert!((1..45).contains(&tasks.len()), "{}", tasks.len());
+            seen.extend(tasks.iter().map(|line| line["task"]["id"].as_i64().unwrap()));
+            let Some(next) = page["next_after"].as_i64() else { break };
+            start = format!("after={next}");
+        }
+        assert_eq!(seen, (1..=45).collect::<Vec<_>>());
     }
 
     fn a_wrong_request_is_a_problem_with_a_reason_and_changes_nothing(db) {

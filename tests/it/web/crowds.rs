@@ -14,16 +14,22 @@ use taskqueue_host::machine::descriptors::raise_limit;
 
 /// How many connections a server serves at the same time.
 const CONNECTIONS: usize = 1_000;
+/// How many of them one login may have.
+const STREAMS_OF_LOGIN: usize = 800;
 /// The logs of how many runs in progress a server follows.
 const LOGS: usize = 200;
-/// How many requests are more than the database works on and more than wait for it.
+/// How many requests are more than may wait for the database.
 const REQUESTS: usize = 400;
 
 /// Opens a connection and sends a request that reads this path.
 fn ask(server: &WebServer, path: &str) -> TcpStream {
+    ask_as("read", server, path)
+}
+
+fn ask_as(login: &str, server: &WebServer, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.set_read_timeout(Some(READ_LIMIT)).unwrap();
-    let (host, token) = (&server.address, server.token("read"));
+    let (host, token) = (&server.address, server.token(login));
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n")
         .unwrap();
     stream
@@ -48,7 +54,9 @@ test_on! { [sqlite Sqlite] a_connection_beyond_the_limit_is_served_when_another_
     db.configure(ECHO);
     let server = WebServer::start(db, &["--rate", "10000/1s"]);
     raise_limit(2 * CONNECTIONS as u64);
-    let mut streams: Vec<BufReader<TcpStream>> = (0..CONNECTIONS).map(|_| BufReader::new(ask(&server, "/live"))).collect();
+    let mut streams: Vec<BufReader<TcpStream>> = (0..CONNECTIONS)
+        .map(|number| BufReader::new(ask_as(["read", "operate"][number % 2], &server, "/live")))
+        .collect();
     let hears = |stream: &mut BufReader<TcpStream>| stream.lines().map_while(Result::ok).any(|line| line == "event: changed");
     for stream in &mut streams {
         expect_ok(stream);
@@ -65,6 +73,19 @@ test_on! { [sqlite Sqlite] a_connection_beyond_the_limit_is_served_when_another_
     let mut answer = String::new();
     further.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+} }
+
+test_on! { [sqlite Sqlite] a_login_with_too_many_streams_is_refused_until_one_ends db {
+    db.configure(ECHO);
+    let server = WebServer::start(db, &["--rate", "10000/1s"]);
+    raise_limit(2 * CONNECTIONS as u64);
+    let mut streams: Vec<BufReader<TcpStream>> = (0..STREAMS_OF_LOGIN).map(|_| BufReader::new(ask(&server, "/live"))).collect();
+    streams.iter_mut().for_each(expect_ok);
+    let refused = server.get("/api/v1/schedules");
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused:?}");
+    assert_eq!(server.ask("operate", "GET", "/api/v1/schedules", "").status, 200);
+    drop(streams.pop());
+    wait_until("the one that ended has made room", || server.get("/api/v1/schedules").status == 200);
 } }
 
 test_on! { [sqlite Sqlite] a_log_beyond_those_that_are_read_is_refused_until_one_is_closed db {
@@ -85,7 +106,7 @@ test_on! { [sqlite Sqlite] a_log_beyond_those_that_are_read_is_refused_until_one
     wait_until("the closed one has made room", || status(LOGS + 1) == "200");
 } }
 
-test_on! { [sqlite Sqlite] requests_beyond_those_that_wait_for_the_database_are_refused db {
+test_on! { [sqlite Sqlite] a_login_with_too_many_requests_is_refused_and_others_are_served db {
     db.configure(ECHO);
     let server = WebServer::start(db, &[]);
     let mut lock = db.raw();
@@ -103,6 +124,7 @@ test_on! { [sqlite Sqlite] requests_beyond_those_that_wait_for_the_database_are_
             reply.status == 503 && reply.json()["detail"].as_str().unwrap().starts_with("too many requests wait")
         };
         let is_refused = replies.iter().any(is_full);
+        assert_eq!(server.ask("read", "GET", "/api/v1/schedules", "").status, 200);
         lock.execute("ROLLBACK");
         assert!(is_refused, "all of them wait");
         statuses.extend(replies.iter().map(|reply| reply.status));

@@ -4,10 +4,23 @@ use serde_json::json;
 
 use super::WebServer;
 use crate::cli::{ECHO, shell_class};
-use crate::each_engine;
+use crate::{each_engine, test_on};
 
 /// In the data and the results of the hidden task.
 const SECRET: &str = "4111-1111";
+
+/// Asks every address that only reads.
+fn shows_no_secret(server: &WebServer) {
+    let routes = server.get("/api/v1").json()["routes"].as_array().unwrap().clone();
+    let paths = routes.iter().filter(|route| route["method"] == "GET").map(|route| route["path"].as_str().unwrap());
+    // Streams do not end.
+    for path in paths.filter(|path| !path.ends_with("/stream") && *path != "/live") {
+        for id in ["1", "2"] {
+            let reply = server.ask("admin", "GET", &path.replace("{id}", id).replace("{file}", "none"), "");
+            assert!(!reply.body.contains(SECRET), "{path} {id}: {reply:?}");
+        }
+    }
+}
 
 each_engine! {
     fn hidden_data_and_results_are_in_no_answer_but_those_of_claims(db) {
@@ -25,15 +38,7 @@ each_engine! {
         assert!(events.contains("unreadable-line") && events.matches(SECRET).count() == 2, "{events}");
         assert!(db.cli().run(&["status", "1"]).ok().contains(SECRET));
         let server = WebServer::start(db, &[]);
-        let routes = server.get("/api/v1").json()["routes"].as_array().unwrap().clone();
-        let paths = routes.iter().filter(|route| route["method"] == "GET").map(|route| route["path"].as_str().unwrap());
-        // Streams do not end.
-        for path in paths.filter(|path| !path.ends_with("/stream") && *path != "/live") {
-            for id in ["1", "2"] {
-                let reply = server.ask("admin", "GET", &path.replace("{id}", id).replace("{file}", "none"), "");
-                assert!(!reply.body.contains(SECRET), "{path} {id}: {reply:?}");
-            }
-        }
+        shows_no_secret(&server);
         let shown = server.get("/api/v1/tasks/1").json();
         assert_eq!((&shown["task"]["data"], &shown["runs"][0]["results"]), (&json!("(hidden)"), &json!("(hidden)")));
         assert_eq!(server.get("/api/v1/tasks/3").json()["task"]["data"], json!({ "order": 17 }));
@@ -83,3 +88,21 @@ each_engine! {
         assert!(said.contains("hide_data") && said.contains("\"pay *\"") && said.contains("line"), "{said}");
     }
 }
+
+// Only SQLite stores text that is not UTF-8.
+test_on! { [sqlite Sqlite] hidden_data_that_cannot_be_read_is_in_no_reason_and_no_message db {
+    let pay = shell_class(db, "pay.card", "exit 0");
+    db.configure(&format!("{pay}[web]\nhide_data = [\"pay.*\"]\n"));
+    let hex: String = format!("\"{SECRET}").bytes().map(|byte| format!("{byte:02x}")).collect();
+    let insert = format!("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\") VALUES ('pay.card', CAST(X'{hex}fc22' AS TEXT))");
+    db.execute(&insert);
+    let server = WebServer::start(db, &[]);
+    for verb in [["explain", "1"], ["explain", "--json"]] {
+        let said = db.cli().run(&verb).stdout;
+        assert!(said.contains(SECRET), "{verb:?}: {said}");
+    }
+    shows_no_secret(&server);
+    db.cli().run(&["tick"]).ok();
+    assert!(db.cli().run(&["status", "1"]).ok().contains("quarantined"), "set aside");
+    shows_no_secret(&server);
+} }

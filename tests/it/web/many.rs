@@ -3,6 +3,7 @@
 use super::WebServer;
 use super::pages::{fill, shows};
 use crate::cli::{ECHO, shell_class};
+use crate::races::full_disk::fill_against;
 use crate::{each_engine, test_on};
 
 each_engine! {
@@ -59,6 +60,21 @@ each_engine! {
         shows(&server.ask("operate", "POST", "/retry", &format!("{selection}&agreed={agreed}")), &["Retry: 1 of 1 task"]);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'retried'"), 1);
         assert_eq!(server.ask("operate", "POST", "/cancel", "q=+").status, 400);
+    }
+
+    fn a_change_of_many_that_fails_half_way_shows_what_was_done(db) {
+        db.configure(ECHO);
+        db.cli().stdin("{\"class\":\"echo\",\"in\":\"1h\"}\n".repeat(250)).run(&["queue", "--batch", "-"]).ok();
+        let server = WebServer::start(db, &[]);
+        let asked = server.ask("operate", "POST", "/cancel", "q=class%3Decho");
+        let agreed = asked.body.split("name=\"agreed\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        fill_against(db, "TaskQueue", "UPDATE", "NEW.\"Id\" = 201");
+        let failed = server.ask("operate", "POST", "/cancel", &format!("q=class%3Decho&agreed={agreed}"));
+        assert_eq!(failed.status, 507, "{failed:?}");
+        for words in ["Cancel: 200 tasks, then it failed", "has no space left", "task 1 is cancelled", "100 more"] {
+            assert!(failed.body.contains(words), "{words}: {failed:?}");
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'cancelled'"), 200);
     }
 
     fn a_retry_of_many_can_be_spread_over_time(db) {

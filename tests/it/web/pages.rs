@@ -154,6 +154,37 @@ each_engine! {
         assert_eq!(server.get("/schedules/2").status, 404);
     }
 
+    fn a_schedule_that_is_run_by_a_double_click_queues_one_task(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC", "--name", "nightly"]).ok();
+        let server = WebServer::start(db, &[]);
+        let press = |page: &Reply| {
+            let form = page.body.split("action=\"/schedules/1/run\"").nth(1).unwrap();
+            let value = form.split("name=\"page\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+            let pressed = server.ask("operate", "POST", "/schedules/1/run", &format!("page={value}"));
+            assert_eq!(pressed.status, 303, "{pressed:?}");
+            pressed.header("location").unwrap().to_owned()
+        };
+        let list = server.ask("operate", "GET", "/schedules", "");
+        let first = press(&list);
+        assert_eq!(press(&list), first);
+        let later = press(&server.ask("operate", "GET", "/schedules/1", ""));
+        assert_ne!(later, first);
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'schedule-run'"), 2);
+    }
+
+    fn a_task_shows_where_its_last_attempt_ran_and_what_it_wrote_last(db) {
+        db.configure(&shell_class(db, "bad", "seq 1 30; seq 101 130 >&2; printf '<b>\\033[31mred' >&2; exit 65"));
+        db.cli().run(&["queue", "bad"]).ok();
+        let server = WebServer::start(db, &[]);
+        let waits = server.get("/tasks/1").body;
+        assert!(!waits.contains("Last attempt") && !waits.contains("End of"), "{waits}");
+        db.cli().run(&["tick"]).ok();
+        let page = server.get("/tasks/1");
+        shows(&page, &["<dt>Last attempt</dt>", "End of stderr of attempt 1", "122\n", "130\n&lt;b&gt;<span class=\"c1\">red</span>"]);
+        assert!(!page.body.contains("121\n") && !page.body.contains("30\n101"), "{}", page.body);
+    }
+
     fn the_list_of_schedules_has_the_last_task_of_each(db) {
         db.configure(ECHO);
         for name in ["nightly", "weekly"] {

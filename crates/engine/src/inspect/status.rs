@@ -202,7 +202,12 @@ pub struct SelectionPage {
     pub next: Option<PageStart>,
 }
 
-/// Returns a page of the tasks of a selection: at most `limit`, in the order of the page.
+/// A page ends early when its tasks have this much data and results.
+const PAGE_BYTES: usize = 16 << 20;
+/// How many tasks of a page are read at once: each can have as much data as a task may have.
+const READ_AT_ONCE: usize = 20;
+
+/// Returns a page of the tasks of a selection: at most `limit`, in the order of the page. It ends early after [`PAGE_BYTES`].
 ///
 /// # Errors
 /// Returns an error if the database fails.
@@ -216,12 +221,28 @@ pub fn select_page(
     let now = ctx.store.now()?;
     let mut ids = ctx.store.select_page(selection, start, limit.saturating_add(1))?;
     let shown = usize::try_from(limit).unwrap_or(usize::MAX);
-    let has_more = ids.len() > shown;
+    let has_further = ids.len() > shown;
     ids.truncate(shown);
+    let (mut tasks, mut read, mut bytes) = (Vec::with_capacity(ids.len()), 0, 0);
+    for part in ids.chunks(READ_AT_ONCE) {
+        let found = ctx.store.list_named_tasks(part)?;
+        bytes += found.iter().map(text_bytes).sum::<usize>();
+        tasks.extend(found);
+        read += part.len();
+        if bytes >= PAGE_BYTES {
+            break;
+        }
+    }
+    let has_more = has_further || read < ids.len();
+    ids.truncate(read);
     let next = ids.last().filter(|_| has_more).map(|last| start.continued(*last));
-    let tasks = ctx.store.list_named_tasks(&ids)?;
     let lines = task_lines(ctx, now, tasks)?;
     Ok(SelectionPage { now, lines, next })
+}
+
+/// Returns how long the texts are that can be long.
+fn text_bytes((task, last_run): &(Task, Option<Run>)) -> usize {
+    task.data.len() + last_run.as_ref().and_then(|run| run.results.as_ref()).map_or(0, String::len)
 }
 
 /// Adds to each task why it is in its state.
@@ -260,11 +281,24 @@ pub fn is_settled(ctx: &mut Context, task_id: TaskId) -> EngineResult<bool> {
 /// # Errors
 /// Returns an error if there is no such task, or if the database fails.
 pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
+    detail_with(ctx, task_id, usize::MAX)
+}
+
+/// Like [`detail`], with the captured output of the newest run alone: it can be large, and there can be many runs.
+///
+/// # Errors
+/// Returns the same errors as [`detail`].
+pub fn detail_with_last_output(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
+    detail_with(ctx, task_id, 1)
+}
+
+fn detail_with(ctx: &mut Context, task_id: TaskId, outputs_of: usize) -> EngineResult<TaskDetail> {
     let now = ctx.store.now()?;
     let task = ctx.store.get_task(task_id)?;
     let mut runs = Vec::new();
     for run in ctx.store.list_runs_of_task(task_id, DETAIL_LIMIT)? {
-        let outputs = ctx.store.list_run_outputs(run.id)?;
+        let is_wanted = runs.len() < outputs_of;
+        let outputs = if is_wanted { ctx.store.list_run_outputs(run.id)? } else { Vec::new() };
         runs.push((run, outputs));
     }
     let reason = Inquiry::new(ctx, now).reason_of(&task, runs.first().map(|(run, _)| run))?;

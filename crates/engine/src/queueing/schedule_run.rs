@@ -1,6 +1,6 @@
 //! `schedule run`: queues the task of a schedule now, beside its planned times.
 
-use super::queue::{ClassCheck, queue_task};
+use super::queue::{ClassCheck, queue_one};
 use crate::change::schedules::{no_schedule, schedule_of};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
@@ -9,14 +9,19 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::records::TaskSchedule;
+use taskqueue_domain::task::unique::Arrival;
 use taskqueue_store::NewEvent;
 
+/// How long calls with the same `once` queue one task.
+const ONCE_SECS: i64 = 3_600;
+
 /// Queues a copy of the newest task of a schedule, due now. It does not belong to the schedule, whose next time stays, and it does
-/// not have its unique key, which the schedule keeps. An event of the task names the operator and the schedule.
+/// not have its unique key, which the schedule keeps. An event of the task names the operator and the schedule. Calls with the same
+/// `once` queue one task within an hour.
 ///
 /// # Errors
 /// Returns an error if there is no such schedule, if the class is not known here, or if the database fails.
-pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck) -> EngineResult<TaskId> {
+pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck, once: Option<String>) -> EngineResult<TaskId> {
     let Some(TaskSchedule { id, .. }) = schedule_of(ctx, id)? else { return Err(no_schedule(id)) };
     let Some(task) = ctx.store.list_tasks_of_schedule(id, 1)?.into_iter().next() else { return Err(no_schedule(id)) };
     let meta = task.meta.as_deref().map(Meta::parse).transpose().map_err(EngineError::Input)?;
@@ -30,6 +35,8 @@ pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck) -> EngineResult
         timeout_secs: task.timeout_secs.map(i64::from),
         priority: Some(task.priority.into()),
         backoff: task.backoff,
+        unique_for_secs: once.is_some().then_some(ONCE_SECS),
+        unique: once,
         limit_key: task.limit_key,
         tag: task.tag,
         name: task.name,
@@ -40,9 +47,11 @@ pub fn run_now(ctx: &mut Context, id: TaskId, check: ClassCheck) -> EngineResult
         queued_by: ctx.me.user.clone(),
         ..TaskRequest::default()
     };
-    let task_id = queue_task(ctx, request, check)?;
-    let event = ctx.operator_event("schedule-run", serde_json::json!({ "schedule": id }));
-    // Not an error: the task is queued, and a repeated call would queue another.
-    let _ = ctx.store.record_event_once(&NewEvent { task_id: Some(task_id), ..event });
-    Ok(task_id)
+    let (queued, _) = queue_one(ctx, request, check)?;
+    if queued.arrival == Arrival::Queued {
+        let event = ctx.operator_event("schedule-run", serde_json::json!({ "schedule": id }));
+        // Not an error: the task is queued, and a repeated call would queue another.
+        let _ = ctx.store.record_event_once(&NewEvent { task_id: Some(queued.id), ..event });
+    }
+    Ok(queued.id)
 }

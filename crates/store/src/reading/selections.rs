@@ -33,6 +33,8 @@ type TaskIds<'a> = task_queue::BoxedQuery<'a, <AnyConnection as Connection>::Bac
 
 /// Rows whose data is read at once.
 const DATA_ROWS: i64 = 5_000;
+/// Rows next to the start of a page that are read before any others.
+const NEAR_ROWS: i64 = 10_000;
 
 /// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
@@ -56,6 +58,18 @@ impl IdPage {
             PageStart::Before(id) => query.filter(dsl::id.lt(id.0)).order(dsl::id.desc()),
             PageStart::After(id) => query.filter(dsl::id.gt(id.0)).order(dsl::id),
         }
+    }
+
+    /// Returns a query for those of its ids that are among the nearest rows; `None` if there are no others.
+    fn near<'a>(self, query: TaskIds<'a>, conn: &mut AnyConnection) -> StoreResult<Option<TaskIds<'a>>> {
+        use task_queue::dsl;
+        let all = self.of(dsl::task_queue.select(dsl::id).into_boxed());
+        let last: Option<i64> = all.offset(NEAR_ROWS).limit(1).first(conn).optional()?;
+        let near = |last| match self.start {
+            PageStart::Before(_) => self.of(query).filter(dsl::id.gt(last)),
+            PageStart::After(_) => self.of(query).filter(dsl::id.lt(last)),
+        };
+        Ok(last.map(near))
     }
 }
 
@@ -210,7 +224,7 @@ impl<'a> Query<'a> {
         let compares_texts = !self.selection.data.is_empty() || !self.selection.meta.is_empty();
         match self.page {
             Some(page) if compares_texts => self.load_page_by_texts(page, conn),
-            Some(page) => Ok(page.of(self.of_columns()).limit(page.limit).load(conn)?),
+            Some(page) => self.load_page(page, conn),
             None if !self.selection.data.is_empty() => {
                 self.load_page_by_texts(IdPage { start: PageStart::After(TaskId(i64::MIN)), limit: i64::MAX }, conn)
             }
@@ -222,6 +236,19 @@ impl<'a> Query<'a> {
             }
             None => Ok(self.of_columns().load(conn)?),
         }
+    }
+
+    /// No index has the waiting and the due tasks in the order of their ids, and there can be millions, which an engine would read
+    /// and sort. The newest are mostly near the end of the table, where the rows are read in their order.
+    fn load_page(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
+        let has_no_order = matches!(self.status, Some(StatusFilter::Waiting | StatusFilter::Due));
+        if has_no_order && let Some(near) = page.near(self.of_columns(), conn)? {
+            let found: Vec<i64> = near.limit(page.limit).load(conn)?;
+            if i64::try_from(found.len()) == Ok(page.limit) {
+                return Ok(found);
+            }
+        }
+        Ok(page.of(self.of_columns()).limit(page.limit).load(conn)?)
     }
 
     /// Reads the data part by part, in the order of the page, until it is full: a client may hold a whole result in memory.

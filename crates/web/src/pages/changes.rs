@@ -12,6 +12,8 @@ use super::parts::{answer, task_link, text};
 use super::{Page, Refresh, page as whole_page};
 use crate::address::encoded;
 use crate::app::Caller;
+use crate::database::Patience;
+use crate::hidden::nothing_to_hide;
 use crate::login::{Login, digest};
 use crate::pages::tasks::selection;
 use crate::problem::Problem;
@@ -24,7 +26,7 @@ use taskqueue_domain::text::outside_text::clean_line;
 use taskqueue_engine::change::cancel::{cancel_tasks, cancellable, preview_cancel};
 use taskqueue_engine::change::retry::{RetryOptions, preview_retry, retry_tasks, retryable};
 use taskqueue_engine::change::schedules;
-use taskqueue_engine::change::selected::{TaskAnswer, select_oldest};
+use taskqueue_engine::change::selected::{OnAnswer, TaskAnswer, select_oldest};
 use taskqueue_engine::inspect::status::TaskLine;
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::schedule_run::run_now;
@@ -35,6 +37,8 @@ use taskqueue_views::human::plural;
 const ANSWERS: usize = 100;
 /// How many tasks are changed at once: a request has a time limit, and a retry can take 10 ms.
 const MOST_TASKS: usize = 5_000;
+
+nothing_to_hide!(Problem);
 
 /// A change of tasks.
 #[derive(Clone, Copy)]
@@ -77,19 +81,41 @@ impl Change {
         meant.into_iter().filter(|status| possible.contains(status)).collect()
     }
 
-    /// Does it, and returns the answer for each task. The options are for a retry.
-    pub(crate) fn make(
+    /// Does it. The options are for a retry.
+    fn make(
         self,
         ctx: &mut Context,
         ids: &[TaskId],
         options: &RetryOptions<'_>,
-    ) -> EngineResult<Vec<TaskAnswer>> {
-        let mut answers = Vec::new();
+        on_answer: OnAnswer<'_>,
+    ) -> EngineResult<()> {
         match self {
-            Self::Retry => retry_tasks(ctx, ids, options, &mut |answer| answers.push(answer))?,
-            Self::Cancel => cancel_tasks(ctx, ids, None, &mut |answer| answers.push(answer))?,
+            Self::Retry => retry_tasks(ctx, ids, options, on_answer),
+            Self::Cancel => cancel_tasks(ctx, ids, None, on_answer),
         }
+    }
+
+    /// Does it with one task, and returns its answer. A task is only retried if it has one of these statuses; empty allows all.
+    pub(crate) fn make_one(self, ctx: &mut Context, id: TaskId, only: &[TaskStatus]) -> EngineResult<Vec<TaskAnswer>> {
+        let (mut answers, options) = (Vec::new(), RetryOptions { only, ..RetryOptions::default() });
+        self.make(ctx, &[id], &options, &mut |answer| answers.push(answer))?;
         Ok(answers)
+    }
+
+    /// Does it until it fails, and returns the answers so far with what has failed.
+    fn make_many(
+        self,
+        ctx: &mut Context,
+        ids: &[TaskId],
+        options: &RetryOptions<'_>,
+    ) -> (Vec<TaskAnswer>, Option<Problem>) {
+        let (mut answers, patience) = (Vec::new(), Patience::new());
+        patience.hold(ctx);
+        let made = self.make(ctx, ids, options, &mut |answer| {
+            patience.renew();
+            answers.push(answer);
+        });
+        (answers, made.err().map(Problem::from))
     }
 
     fn preview(self, ctx: &mut Context, ids: &[TaskId]) -> EngineResult<Vec<TaskAnswer>> {
@@ -139,11 +165,13 @@ pub(crate) async fn cancel_one(caller: Caller, Path(id): Path<i64>) -> Page {
 
 async fn one(caller: &Caller, id: TaskId, change: Change, shown: Option<Shown>) -> Page {
     let only: Vec<TaskStatus> = shown.and_then(|shown| TaskStatus::parse(&shown.status)).into_iter().collect();
-    let answers = caller
-        .call(move |ctx| change.make(ctx, &[id], &RetryOptions { only: &only, ..RetryOptions::default() }))
-        .await?;
+    let answers = caller.call(move |ctx| change.make_one(ctx, id, &only)).await?;
     let is_done = answers.iter().all(|answer| answer.result.is_some());
-    Ok(if is_done { back_to(&format!("/tasks/{id}")) } else { show_answers(&caller.login, change, &answers, false) })
+    Ok(if is_done {
+        back_to(&format!("/tasks/{id}"))
+    } else {
+        show_answers(&caller.login, change, (&answers, false), None)
+    })
 }
 
 /// A selection, and the digest of the tasks that the reader has agreed to.
@@ -187,19 +215,20 @@ async fn many(caller: &Caller, selected: &Selected, change: Change) -> Page {
         Ok(rate) => (rate, None),
         Err(problem) => (None, Some(problem)),
     };
-    let (answers, has_more, is_made) = caller
+    let (answers, has_more, is_made, failure) = caller
         .call(move |ctx| {
             let (ids, has_more) = select_oldest(ctx, &wanted, MOST_TASKS)?;
             if agreed.is_some_and(|agreed| agreed == digest_of(&ids)) {
                 let only = wanted.allowed_statuses();
                 let options = RetryOptions { only: &only, rate, ..RetryOptions::default() };
-                return Ok((change.make(ctx, &ids, &options)?, has_more, true));
+                let (answers, failure) = change.make_many(ctx, &ids, &options);
+                return Ok((answers, has_more, true, failure));
             }
-            Ok((change.preview(ctx, &ids)?, has_more, false))
+            Ok((change.preview(ctx, &ids)?, has_more, false, None))
         })
         .await?;
     Ok(if is_made {
-        show_answers(&caller.login, change, &answers, has_more)
+        show_answers(&caller.login, change, (&answers, has_more), failure.as_ref())
     } else {
         ask(&caller.login, change, selected, (&answers, has_more), problem.as_ref())
     })
@@ -240,14 +269,27 @@ fn ask(
     (status, whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)).into_response()
 }
 
-fn show_answers(login: &Login, change: Change, answers: &[TaskAnswer], has_more: bool) -> Response {
+/// Shows what was done, and what ended it before the others were.
+fn show_answers(
+    login: &Login,
+    change: Change,
+    (answers, has_more): (&[TaskAnswer], bool),
+    failure: Option<&Problem>,
+) -> Response {
     let done = answers.iter().filter(|answer| answer.result.is_some()).count();
     let body = html! {
-        h1 { (change.name()) ": " (done) " of " (plural(answers.len(), "task")) }
+        @if let Some(failure) = failure {
+            h1 { (change.name()) ": " (plural(done, "task")) ", then it failed" }
+            (answer(&failure.detail, None, true))
+            p { "The tasks that are not listed here may be unchanged." }
+        } @else {
+            h1 { (change.name()) ": " (done) " of " (plural(answers.len(), "task")) }
+        }
         (list(answers, has_more))
         p { a href="/tasks" { "Tasks" } }
     };
-    let status = if done == 0 && !answers.is_empty() { StatusCode::CONFLICT } else { StatusCode::OK };
+    let refused = (done == 0 && !answers.is_empty()).then_some(StatusCode::CONFLICT);
+    let status = failure.map(|failure| failure.status).or(refused).unwrap_or(StatusCode::OK);
     (status, whole_page(change.name(), "/tasks", Some(login), Refresh::Never, &body)).into_response()
 }
 
@@ -261,8 +303,23 @@ fn list(answers: &[TaskAnswer], has_more: bool) -> Markup {
     }
 }
 
-pub(crate) async fn run_schedule(caller: Caller, Path(id): Path<i64>) -> Page {
-    let task = caller.call(move |ctx| run_now(ctx, TaskId(id), ClassCheck::AnyName)).await?;
+/// The page that has the button.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Shower {
+    /// When it was made, in microseconds.
+    page: Option<i64>,
+}
+
+/// A button that is pressed twice queues one task.
+pub(crate) async fn run_schedule(
+    caller: Caller,
+    Path(id): Path<i64>,
+    shower: Result<Form<Shower>, FormRejection>,
+) -> Page {
+    let page = shower.ok().and_then(|Form(shower)| shower.page);
+    let once = page.map(|page| format!("run-now:{id}:{page}"));
+    let task = caller.call(move |ctx| run_now(ctx, TaskId(id), ClassCheck::AnyName, once)).await?;
     Ok(back_to(&format!("/tasks/{task}")))
 }
 

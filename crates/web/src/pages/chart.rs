@@ -20,9 +20,11 @@ const LEAST_HEIGHT: i64 = 3;
 /// The width and the height of a sample in the legend.
 const SAMPLE: i64 = 12;
 
-/// Both charts; nothing until the first figures were read.
+/// Both charts.
 pub(super) fn charts(figures: &Figures) -> Markup {
-    let Some((now, read_at)) = figures.read_at else { return html! {} };
+    let Some((now, read_at)) = figures.read_at else {
+        return html! { h2 { "Starts and ends" } p.quiet { "Not read yet: load the page again in a second." } };
+    };
     html! {
         h2 { "Starts and ends" }
         @if let Some(problem) = &figures.problem {

@@ -37,7 +37,7 @@ fn body(detail: &ScheduleDetail, now: DateTime<Utc>, login: &Login) -> Markup {
         @if let Some(holder) = schedule.key_holder {
             p { "Its next task " (waits_for_key(holder)) ". " a href=(format!("/tasks/{holder}")) { "Task " (holder) } }
         }
-        @if login.may >= Scope::Operate { div.actions { (actions(schedule)) } }
+        @if login.may >= Scope::Operate { div.actions { (actions(schedule, now)) } }
         dl {
             dt { "What" } dd { (text(what_of(schedule.name.as_deref(), &schedule.class, &schedule.data))) }
             dt { "Every" } dd { (text(&schedule.every)) " " span.quiet { (text(&schedule.time_zone)) } }

@@ -44,10 +44,13 @@ pub(super) fn title(schedule: &Schedule) -> String {
 }
 
 /// The buttons that change a schedule.
-pub(super) fn actions(schedule: &Schedule) -> Markup {
+pub(super) fn actions(schedule: &Schedule, now: DateTime<Utc>) -> Markup {
     let id = schedule.id;
     html! {
-        (button(&format!("/schedules/{id}/run"), "Run now"))
+        form method="post" action=(format!("/schedules/{id}/run")) {
+            input type="hidden" name="page" value=(now.timestamp_micros());
+            button { "Run now" }
+        }
         @if schedule.status.is(ScheduleStatus::Paused) {
             (button(&format!("/schedules/{id}/resume"), "Resume"))
         } @else {
@@ -73,7 +76,7 @@ fn row(schedule: &Schedule, last: &[Task], now: DateTime<Utc>, login: &Login) ->
             td data-label="next" { (maybe_time(schedule.planned_on, now)) }
             td { (task_link(schedule.task_id)) " " (text(&schedule.task_status)) }
             td.words { @if let Some(problem) = &schedule.problem { span.bad { (text(problem)) } } }
-            @if login.may >= Scope::Operate { td { div.actions { (actions(schedule)) } } }
+            @if login.may >= Scope::Operate { td { div.actions { (actions(schedule, now)) } } }
         }
     }
 }

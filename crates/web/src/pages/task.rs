@@ -4,6 +4,7 @@ use axum::extract::Path;
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
+use super::ansi::coloured;
 use super::graph::graph;
 use super::json_tree::json;
 use super::parts::{
@@ -17,19 +18,24 @@ use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::records::{Run, Task};
+use taskqueue_domain::task::records::{Run, RunOutput, Task};
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::change::edit::editable;
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, explain_task};
-use taskqueue_engine::inspect::status::{Event, TaskDetail, detail};
+use taskqueue_engine::inspect::status::{Event, TaskDetail, detail_with_last_output};
 use taskqueue_views::answer::{answer as answer_of, answer_command};
 use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::short_distance;
 use taskqueue_views::what::what;
 use taskqueue_views::why::failed_attempts;
 
+/// How much of the last output is shown.
+const LAST_LINES: usize = 10;
+const LAST_BYTES: usize = 2_000;
+
 pub(crate) async fn page(caller: Caller, Path(id): Path<i64>) -> Page {
-    let found = caller.call(move |ctx| Ok((detail(ctx, TaskId(id))?, explain_task(ctx, TaskId(id))?))).await?;
+    let found =
+        caller.call(move |ctx| Ok((detail_with_last_output(ctx, TaskId(id))?, explain_task(ctx, TaskId(id))?))).await?;
     let body = body(&found.0, &found.1, &caller.login);
     Ok(whole_page(&format!("Task {id}"), "/tasks", Some(&caller.login), Refresh::OnChanges, &body))
 }
@@ -54,6 +60,7 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
             }
         }
         (facts(detail, now))
+        @if let Some((run, outputs)) = detail.runs.first() { (last_output(run, outputs)) }
         h2 { "Data" }
         (json(&task.data, task.id, "data-text"))
         @if let Some(meta) = &task.meta { h2 { "Metadata" } (json(meta, task.id, "meta-text")) }
@@ -103,6 +110,9 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             @if let Some(on) = task.start_before { dt { "Start before" } dd { (time(on, now)) } }
             dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of at most " (detail.allowed_retries) " attempts in a row" }
             dt { "Attempts" } dd { (task.attempts) " ended" }
+            @if let Some((run, _)) = detail.runs.iter().find(|(run, _)| run.started_on.is_some()) {
+                dt { "Last attempt" } dd { (run_status(&run.status)) " on " (text(&run.host)) ", process " (process(run)) ", " (log_link(run)) }
+            }
             dt { "Priority" } dd { (task.priority) }
             @for (name, value) in &texts {
                 @if let Some(value) = value { dt { (name) } dd { (text(value)) } }
@@ -144,19 +154,48 @@ fn attempt(run: &Run, now: DateTime<Utc>) -> Markup {
             td data-label="started" { (maybe_time(run.started_on, now)) }
             td data-label="took" { (run_time(run, now)) }
             td data-label="on" { (text(&run.host)) }
-            td data-label="process" {
-                @if let Some(claimant) = &run.claimant { (text(claimant)) }
-                @if let Some(handler) = run.handler_process_id { (handler) " " }
-                @if let Some(runner) = run.process_id {
-                    @if run.handler_process_id.is_some() { span.quiet { "(runner " (runner) ")" } } @else { (runner) }
-                }
-            }
+            td data-label="process" { (process(run)) }
             td data-label="CPU" { @if let Some(msecs) = run.cpu_msecs { (short_distance(TimeDelta::milliseconds(msecs))) } }
             td data-label="memory" { @if let Some(bytes) = run.peak_memory_bytes { (bytes >> 20) " MiB" } @else if run.cpu_msecs.is_some() { span.quiet { "less than its runner" } } }
-            td { @if run.started_on.is_some() { a href=(format!("/tasks/{}/log?run={}", run.task_id, run.id)) { "log" } } }
+            td { @if run.started_on.is_some() { (log_link(run)) } }
             td.words { (text(outcome)) }
         }
     }
+}
+
+/// What works or worked on a run.
+fn process(run: &Run) -> Markup {
+    html! {
+        @if let Some(claimant) = &run.claimant { (text(claimant)) }
+        @if let Some(handler) = run.handler_process_id { (handler) " " }
+        @if let Some(runner) = run.process_id {
+            @if run.handler_process_id.is_some() { span.quiet { "(runner " (runner) ")" } } @else { (runner) }
+        }
+    }
+}
+
+fn log_link(run: &Run) -> Markup {
+    html! { a href=(format!("/tasks/{}/log?run={}", run.task_id, run.id)) { "log" } }
+}
+
+/// The end of what a run has written that has ended. That of a run in progress would be old at once; its log is live.
+fn last_output(run: &Run, outputs: &[RunOutput]) -> Markup {
+    let first = if run.error_code.is_empty() { "stdout" } else { "stderr" };
+    let written = || outputs.iter().filter(|output| !output.content.trim().is_empty());
+    let output = written().find(|output| output.stream == first).or_else(|| written().next());
+    html! {
+        @if let Some(output) = output.filter(|_| run.finished_on.is_some()) {
+            h2 { "End of " (text(&output.stream)) " of attempt " (run.attempt) }
+            pre { (coloured(end_of(&output.content))) }
+        }
+    }
+}
+
+/// Returns the last lines of a text.
+fn end_of(text: &str) -> &str {
+    let text = text.trim_end();
+    let lines_from = text.rmatch_indices('\n').nth(LAST_LINES - 1).map_or(0, |(at, _)| at + 1);
+    &text[text.ceil_char_boundary(lines_from.max(text.len().saturating_sub(LAST_BYTES)))..]
 }
 
 fn linked(title: &str, tasks: &[LinkedTask]) -> Markup {

@@ -38,9 +38,9 @@ pub(super) fn configuration_of(session: &Session, own: Option<&str>, out: &mut O
     CurrentConfiguration::new(first, Arc::new(move || again.read()), uses)
 }
 
-/// Returns the login of the user who started the server.
+/// Returns the login of the user who started the server. No login of the configuration can have its name.
 fn own_login(token: &str) -> Login {
-    let (name, sha256) = (own_user_name(), digest(token));
+    let (name, sha256) = (format!("terminal:{}", own_user_name()), digest(token));
     Login { name, may: Scope::Operate, sha256, classes: None, is_configured: false }
 }
 

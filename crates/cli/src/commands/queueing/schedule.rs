@@ -283,7 +283,7 @@ fn run_now(ctx: &mut Context, named: &NamedTarget, any_class: bool, out: &mut Ou
     let Some(ids) = named.ids(ctx, out)? else { return Ok(NOT_FOUND) };
     let check = if any_class { ClassCheck::AnyName } else { ClassCheck::KnownHere };
     for id in ids {
-        let task = schedule_run::run_now(ctx, id, check)?;
+        let task = schedule_run::run_now(ctx, id, check, None)?;
         if out.is_json() {
             out.json(&serde_json::json!({ "schema": "taskqueue.schedule-run/1", "schedule_id": id, "task_id": task }))?;
         } else {
