@@ -5,11 +5,17 @@ const LEAST_MSECS = 1000;
 const LEAST_NOW_MSECS = 400;
 const LEAST_LOG_MSECS = 100;
 const RECONNECT_MSECS = 3000;
+const LEAST_SUBMIT_MSECS = 10000;
 let last = 0;
 let waiting = false;
 let isAsked = false;
 
-function isTyping(main) {
+// Pressed twice, a button sends the same form.
+let submittedAt = 0;
+addEventListener("submit", () => { submittedAt = Date.now(); });
+
+function isInUse(main) {
+  if (Date.now() - submittedAt < LEAST_SUBMIT_MSECS) return true;
   const field = document.activeElement;
   return main.contains(field) && field.matches("input, textarea, select");
 }
@@ -46,7 +52,7 @@ async function renew() {
   const main = document.querySelector("main");
   if (waiting) isAsked = true;
   if (waiting || !main.dataset.stream || document.hidden) return;
-  if (isTyping(main)) return;
+  if (isInUse(main)) return;
   waiting = true;
   const least = isLog(main) ? LEAST_LOG_MSECS : location.pathname === "/" ? LEAST_NOW_MSECS : LEAST_MSECS;
   await new Promise((go) => setTimeout(go, Math.max(0, last + least - Date.now())));
@@ -63,7 +69,7 @@ async function renew() {
       if (same) same.open = details.open;
     }
     // The reader may have begun to type while the page was loaded.
-    if (isTyping(main)) return;
+    if (isInUse(main)) return;
     keepFields(main, fresh);
     const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
     replace(main, fresh);
@@ -110,7 +116,10 @@ function hangUp() {
 
 listen();
 addEventListener("pagehide", hangUp);
-addEventListener("pageshow", listen);
+addEventListener("pageshow", () => {
+  submittedAt = 0;
+  listen();
+});
 // Ages and times go on while nothing changes.
 setInterval(renew, 10000);
 document.addEventListener("visibilitychange", () => {

@@ -181,7 +181,7 @@ pub(crate) struct RetryQuery {
     status: Option<String>,
 }
 
-/// Retries a task; with `status`, only while it has that status: sent again, the request does not repeat what has been done.
+/// Retries a task; with `status`, only while it has that status: sent again, the request does not repeat a task that has succeeded.
 pub(crate) async fn retry(
     caller: Caller,
     Path(id): Path<i64>,

@@ -33,7 +33,7 @@ use taskqueue_engine::{Context, EngineResult};
 /// How often the classes are counted, and how often the tables are examined.
 const COUNT_CLASSES_EVERY: Duration = Duration::from_secs(3);
 const EXAMINE_EVERY: Duration = Duration::from_secs(10);
-/// How many requests a login may have open: some connections are left for the others.
+/// How many requests and streams a login may have open.
 const OPEN_REQUESTS_OF_LOGIN: usize = 800;
 
 /// How the server is to behave.

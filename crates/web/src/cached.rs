@@ -15,6 +15,9 @@ use taskqueue_engine::{Context, EngineResult};
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How long a page waits for newer figures.
 const PAGE_LIMIT: Duration = Duration::from_millis(100);
+/// How long a page waits if there are none, or only such as are old.
+const FIRST_LIMIT: Duration = Duration::from_secs(1);
+const OLD: Duration = Duration::from_secs(60);
 /// Reading takes at most this part of the time, unless it takes very long.
 const PART: u32 = 20;
 /// The longest pause between two readings.
@@ -47,7 +50,9 @@ impl<T: Answered + PartialEq + Send + Sync + 'static> Cached<T> {
         let mut last = self.last.subscribe();
         if !is_fresh(&last.borrow()) {
             self.wanted.notify_one();
-            let _ = timeout(PAGE_LIMIT, last.wait_for(is_fresh)).await;
+            let is_usable = |last: &Last<T>| last.figures.is_some() && last.fresh_until.elapsed() < OLD;
+            let limit = if is_usable(&last.borrow()) { PAGE_LIMIT } else { FIRST_LIMIT };
+            let _ = timeout(limit, last.wait_for(is_fresh)).await;
         }
         last.borrow().figures.clone()
     }

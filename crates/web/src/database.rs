@@ -17,14 +17,16 @@ use taskqueue_engine::{Context, EngineError, EngineResult, StoreError};
 use taskqueue_host::clock::Moment;
 
 /// How many requests ask the database at the same time.
-const THREADS: usize = 4;
+const THREADS: usize = 5;
+/// How long a request may take, its body included; streams are answered before.
+pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// How long a request repeats what a server that went away, or a locked store, refuses.
 const PATIENCE_LIMIT: Duration = Duration::from_secs(5);
 /// How many of these one login may use, so that its slow requests leave room for the others.
 const THREADS_OF_LOGIN: usize = THREADS - 1;
-/// How many further requests wait: of all logins, and of one.
+/// How many further requests wait: of one login until it may use a thread, and of all until there is one.
+const WAITING_OF_LOGIN: usize = 256;
 const WAITING: usize = 256;
-const WAITING_OF_LOGIN: usize = 200;
 /// For whom the server itself asks, such as its pollers.
 pub(crate) const SERVER: &str = "web";
 
@@ -140,23 +142,29 @@ fn hide_in(configuration: &CurrentConfiguration, answered: &mut impl Answered) {
     }
 }
 
-/// Until when a request repeats what fails. Many changes in one request have it anew after each.
+/// Until when a request repeats what fails. One that makes many changes has it anew after each, until its client gets no answer.
 #[derive(Clone)]
-pub(crate) struct Patience(Arc<Mutex<Moment>>);
+pub(crate) struct Patience {
+    until: Arc<Mutex<Moment>>,
+    no_longer_from: Moment,
+}
 
 impl Patience {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Moment::after(PATIENCE_LIMIT))))
+        let until = Arc::new(Mutex::new(Moment::after(PATIENCE_LIMIT)));
+        Self { until, no_longer_from: Moment::after(REQUEST_LIMIT - 2 * PATIENCE_LIMIT) }
     }
 
     /// Has the store give up when it is over.
     pub(crate) fn hold(&self, context: &mut Context) {
-        let until = Arc::clone(&self.0);
+        let until = Arc::clone(&self.until);
         context.store.give_up_when(move || until.lock().unwrap_or_else(PoisonError::into_inner).has_passed());
     }
 
     pub(crate) fn renew(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Moment::after(PATIENCE_LIMIT);
+        if !self.no_longer_from.has_passed() {
+            *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Moment::after(PATIENCE_LIMIT);
+        }
     }
 }
 

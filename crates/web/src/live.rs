@@ -170,8 +170,8 @@ fn read(ctx: &mut Context) -> EngineResult<Glance> {
     Ok(Glance { overview, runners, stuck, fingerprint })
 }
 
-/// Returns what is compared: all but the time itself, and but data and results, which can be large. A task that gets other data
-/// is changed at another time.
+/// Returns what is compared: not the time itself, nor data and results, which can be large. With other data, a task has another
+/// time of its last change.
 fn fingerprint(overview: &Overview, runners: &[RunnerLine], newest: [Option<i64>; 3]) -> Value {
     let mut compared = overview.clone();
     for line in &mut compared.lines {

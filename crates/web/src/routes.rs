@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::body_limit::with_body_within;
+use crate::database::REQUEST_LIMIT;
 use crate::encoding::with_utf8_form;
 use crate::guard::{Needs, every_request, with_login};
 use crate::operations::OPERATIONS;
@@ -21,8 +22,6 @@ use crate::route::{Route, route};
 use crate::{assets, pages, stream};
 use taskqueue_domain::limits::scope::Scope;
 
-/// How long a request may take, its body included; streams are answered before.
-const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// How long a body that is too large is read before it is refused. Less than [`REQUEST_LIMIT`], after which a client would send
 /// the request again.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(30);

@@ -33,18 +33,18 @@ pub(super) fn selects(db: &TestDb, words: &str, expected: &[i64]) {
 each_engine! {
     fn a_page_has_the_due_tasks_that_are_near_and_those_that_are_far(db) {
         let later = "{\"class\":\"print\",\"in\":\"1h\"}\n".repeat(10_100);
-        let due = "{\"class\":\"print\"}\n".repeat(3);
-        db.cli().stdin(format!("{due}{later}{due}")).run(&["queue", "--any-class", "--batch", "-"]).ok();
+        let due = "{\"class\":\"print\"}\n";
+        db.cli().stdin(format!("{}{later}{}", due.repeat(10_100), due.repeat(3))).run(&["queue", "--any-class", "--batch", "-"]).ok();
         let selection = Selection::parse(&["status=due"]).unwrap();
         let page = |start: PageStart, limit: i64| -> Vec<i64> {
             db.store().select_page(&selection, start, limit).unwrap().into_iter().map(|id| id.0).collect()
         };
         let (newest, oldest) = (PageStart::Before(TaskId(i64::MAX)), PageStart::After(TaskId(0)));
-        assert_eq!(page(newest, 3), [10_106, 10_105, 10_104]);
-        assert_eq!(page(newest, 5), [10_106, 10_105, 10_104, 3, 2]);
-        assert_eq!(page(PageStart::Before(TaskId(10_104)), 2), [3, 2]);
+        assert_eq!(page(newest, 3), [20_203, 20_202, 20_201]);
+        assert_eq!(page(newest, 5), [20_203, 20_202, 20_201, 10_100, 10_099]);
+        assert_eq!(page(PageStart::Before(TaskId(20_201)), 2), [10_100, 10_099]);
         assert_eq!(page(oldest, 3), [1, 2, 3]);
-        assert_eq!(page(oldest, 5), [1, 2, 3, 10_104, 10_105]);
+        assert_eq!(page(PageStart::After(TaskId(10_098)), 4), [10_099, 10_100, 20_201, 20_202]);
     }
 
     fn each_filter_selects_what_it_says(db) {

@@ -184,7 +184,7 @@ fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
     let is_finished = TaskStatus::parse(status).is_some_and(may_restart);
     let why = match (has_open_run, is_finished) {
         (true, _) => "it has an open run",
-        (false, true) => "the selection does not name this status",
+        (false, true) => "only tasks of other statuses are retried",
         (false, false) => "it has not finished",
     };
     TaskAnswer::refused(id, format!("task {id} is {status}; {why}"))

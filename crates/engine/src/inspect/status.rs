@@ -204,8 +204,10 @@ pub struct SelectionPage {
 
 /// A page ends early when its tasks have this much data and results.
 const PAGE_BYTES: usize = 16 << 20;
-/// How many tasks of a page are read at once: each can have as much data as a task may have.
-const READ_AT_ONCE: usize = 20;
+/// How many tasks of a page are read at first: each can have as much data as a task may have.
+const READ_FIRST: usize = 4;
+/// With less data so far, twice as many are read next.
+const FEW_BYTES: usize = 1 << 20;
 
 /// Returns a page of the tasks of a selection: at most `limit`, in the order of the page. It ends early after [`PAGE_BYTES`].
 ///
@@ -223,14 +225,15 @@ pub fn select_page(
     let shown = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_further = ids.len() > shown;
     ids.truncate(shown);
-    let (mut tasks, mut read, mut bytes) = (Vec::with_capacity(ids.len()), 0, 0);
-    for part in ids.chunks(READ_AT_ONCE) {
+    let (mut tasks, mut read, mut bytes, mut at_once) = (Vec::with_capacity(ids.len()), 0, 0, READ_FIRST);
+    while read < ids.len() && bytes < PAGE_BYTES {
+        let part = &ids[read..ids.len().min(read + at_once)];
         let found = ctx.store.list_named_tasks(part)?;
         bytes += found.iter().map(text_bytes).sum::<usize>();
         tasks.extend(found);
         read += part.len();
-        if bytes >= PAGE_BYTES {
-            break;
+        if bytes < FEW_BYTES {
+            at_once *= 2;
         }
     }
     let has_more = has_further || read < ids.len();
@@ -281,27 +284,32 @@ pub fn is_settled(ctx: &mut Context, task_id: TaskId) -> EngineResult<bool> {
 /// # Errors
 /// Returns an error if there is no such task, or if the database fails.
 pub fn detail(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
-    detail_with(ctx, task_id, usize::MAX)
+    let mut detail = detail_without_output(ctx, task_id)?;
+    for (run, outputs) in &mut detail.runs {
+        *outputs = ctx.store.list_run_outputs(run.id)?;
+    }
+    Ok(detail)
 }
 
-/// Like [`detail`], with the captured output of the newest run alone: it can be large, and there can be many runs.
+/// Like [`detail`], with the captured output of the last attempt alone, if it has ended: there can be many, with much output.
 ///
 /// # Errors
 /// Returns the same errors as [`detail`].
 pub fn detail_with_last_output(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
-    detail_with(ctx, task_id, 1)
+    let mut detail = detail_without_output(ctx, task_id)?;
+    if let Some((run, outputs)) = detail.runs.iter_mut().find(|(run, _)| run.started_on.is_some())
+        && run.finished_on.is_some()
+    {
+        *outputs = ctx.store.list_run_outputs(run.id)?;
+    }
+    Ok(detail)
 }
 
-fn detail_with(ctx: &mut Context, task_id: TaskId, outputs_of: usize) -> EngineResult<TaskDetail> {
+fn detail_without_output(ctx: &mut Context, task_id: TaskId) -> EngineResult<TaskDetail> {
     let now = ctx.store.now()?;
     let task = ctx.store.get_task(task_id)?;
-    let mut runs = Vec::new();
-    for run in ctx.store.list_runs_of_task(task_id, DETAIL_LIMIT)? {
-        let is_wanted = runs.len() < outputs_of;
-        let outputs = if is_wanted { ctx.store.list_run_outputs(run.id)? } else { Vec::new() };
-        runs.push((run, outputs));
-    }
-    let reason = Inquiry::new(ctx, now).reason_of(&task, runs.first().map(|(run, _)| run))?;
+    let runs = ctx.store.list_runs_of_task(task_id, DETAIL_LIMIT)?;
+    let reason = Inquiry::new(ctx, now).reason_of(&task, runs.first())?;
     let events = ctx.store.list_events_of_task(task_id, DETAIL_LIMIT)?;
     let allowed_retries = ctx.store.settings()?.retries_of(&task);
     let rejected_by = ctx.store.list_rejections(task_id)?;
@@ -312,9 +320,9 @@ fn detail_with(ctx: &mut Context, task_id: TaskId, outputs_of: usize) -> EngineR
         Reason::WaitsForDependencies { .. } => ctx.store.find_circle_of(task_id, CIRCLE_EDGES)?,
         _ => None,
     };
-    let own_runs: Vec<Run> = runs.iter().map(|(run, _)| run.clone()).collect();
-    let are_all = i64::try_from(own_runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
-    let time_line = time_line(&task, &own_runs, are_all, now);
+    let are_all = i64::try_from(runs.len()).is_ok_and(|count| count < DETAIL_LIMIT);
+    let time_line = time_line(&task, &runs, are_all, now);
+    let runs = runs.into_iter().map(|run| (run, Vec::new())).collect();
     let kept_until = kept_until(ctx, &task);
     Ok(TaskDetail {
         task,

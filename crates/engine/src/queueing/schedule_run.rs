@@ -13,11 +13,11 @@ use taskqueue_domain::task::unique::Arrival;
 use taskqueue_store::NewEvent;
 
 /// How long calls with the same `once` queue one task.
-const ONCE_SECS: i64 = 3_600;
+const ONCE_SECS: i64 = 60;
 
 /// Queues a copy of the newest task of a schedule, due now. It does not belong to the schedule, whose next time stays, and it does
 /// not have its unique key, which the schedule keeps. An event of the task names the operator and the schedule. Calls with the same
-/// `once` queue one task within an hour.
+/// `once` queue one task within a minute, and while it has not finished.
 ///
 /// # Errors
 /// Returns an error if there is no such schedule, if the class is not known here, or if the database fails.

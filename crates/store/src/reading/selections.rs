@@ -34,7 +34,7 @@ type TaskIds<'a> = task_queue::BoxedQuery<'a, <AnyConnection as Connection>::Bac
 /// Rows whose data is read at once.
 const DATA_ROWS: i64 = 5_000;
 /// Rows next to the start of a page that are read before any others.
-const NEAR_ROWS: i64 = 10_000;
+const NEAR_ROWS: i64 = 5_000;
 
 /// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
@@ -58,18 +58,6 @@ impl IdPage {
             PageStart::Before(id) => query.filter(dsl::id.lt(id.0)).order(dsl::id.desc()),
             PageStart::After(id) => query.filter(dsl::id.gt(id.0)).order(dsl::id),
         }
-    }
-
-    /// Returns a query for those of its ids that are among the nearest rows; `None` if there are no others.
-    fn near<'a>(self, query: TaskIds<'a>, conn: &mut AnyConnection) -> StoreResult<Option<TaskIds<'a>>> {
-        use task_queue::dsl;
-        let all = self.of(dsl::task_queue.select(dsl::id).into_boxed());
-        let last: Option<i64> = all.offset(NEAR_ROWS).limit(1).first(conn).optional()?;
-        let near = |last| match self.start {
-            PageStart::Before(_) => self.of(query).filter(dsl::id.gt(last)),
-            PageStart::After(_) => self.of(query).filter(dsl::id.lt(last)),
-        };
-        Ok(last.map(near))
     }
 }
 
@@ -239,16 +227,38 @@ impl<'a> Query<'a> {
     }
 
     /// No index has the waiting and the due tasks in the order of their ids, and there can be millions, which an engine would read
-    /// and sort. The newest are mostly near the end of the table, where the rows are read in their order.
+    /// and sort. Most are then near the start of the page, where the rows are read in their order.
     fn load_page(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
-        let has_no_order = matches!(self.status, Some(StatusFilter::Waiting | StatusFilter::Due));
-        if has_no_order && let Some(near) = page.near(self.of_columns(), conn)? {
-            let found: Vec<i64> = near.limit(page.limit).load(conn)?;
-            if i64::try_from(found.len()) == Ok(page.limit) {
-                return Ok(found);
-            }
+        if self.has_many_without_order(conn)?
+            && let Some(found) = self.load_near(page, conn)?
+        {
+            return Ok(found);
         }
         Ok(page.of(self.of_columns()).limit(page.limit).load(conn)?)
+    }
+
+    fn has_many_without_order(&self, conn: &mut AnyConnection) -> StoreResult<bool> {
+        let all = Selection { statuses: self.selection.statuses.clone(), ..Selection::default() };
+        if !matches!(self.status, Some(StatusFilter::Waiting | StatusFilter::Due)) || *self.selection != all {
+            return Ok(false);
+        }
+        Ok(self.of_columns().offset(NEAR_ROWS).limit(1).first::<i64>(conn).optional()?.is_some())
+    }
+
+    /// Returns a page of the nearest rows if it is full. Given ranges of ids, planners still read all due tasks, so these are named.
+    fn load_near(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Option<Vec<i64>>> {
+        use task_queue::dsl;
+        let near: Vec<i64> = page.of(dsl::task_queue.select(dsl::id).into_boxed()).limit(NEAR_ROWS).load(conn)?;
+        let mut found = Vec::new();
+        for ids in near.chunks(IDS_PER_STATEMENT) {
+            let missing = page.limit - i64::try_from(found.len()).unwrap_or(i64::MAX);
+            if missing <= 0 {
+                break;
+            }
+            let part = Query { place: SelectionPlace::Ids(ids), ..*self };
+            found.extend(page.of(part.of_columns()).limit(missing).load::<i64>(conn)?);
+        }
+        Ok((i64::try_from(found.len()) == Ok(page.limit)).then_some(found))
     }
 
     /// Reads the data part by part, in the order of the page, until it is full: a client may hold a whole result in memory.

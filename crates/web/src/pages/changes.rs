@@ -228,7 +228,7 @@ async fn many(caller: &Caller, selected: &Selected, change: Change) -> Page {
         })
         .await?;
     Ok(if is_made {
-        show_answers(&caller.login, change, (&answers, has_more), failure.as_ref())
+        show_answers(&caller.login, change, (&answers, has_more && failure.is_none()), failure.as_ref())
     } else {
         ask(&caller.login, change, selected, (&answers, has_more), problem.as_ref())
     })
@@ -281,7 +281,7 @@ fn show_answers(
         @if let Some(failure) = failure {
             h1 { (change.name()) ": " (plural(done, "task")) ", then it failed" }
             (answer(&failure.detail, None, true))
-            p { "The tasks that are not listed here may be unchanged." }
+            p { "Of the tasks after these, it is not known whether they have changed." }
         } @else {
             h1 { (change.name()) ": " (done) " of " (plural(answers.len(), "task")) }
         }

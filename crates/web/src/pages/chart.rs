@@ -23,7 +23,8 @@ const SAMPLE: i64 = 12;
 /// Both charts.
 pub(super) fn charts(figures: &Figures) -> Markup {
     let Some((now, read_at)) = figures.read_at else {
-        return html! { h2 { "Starts and ends" } p.quiet { "Not read yet: load the page again in a second." } };
+        let words = figures.problem.as_ref().map_or("Not read yet.", |problem| &problem.detail);
+        return html! { h2 { "Starts and ends" } p.quiet { (words) } };
     };
     html! {
         h2 { "Starts and ends" }

@@ -60,7 +60,7 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
             }
         }
         (facts(detail, now))
-        @if let Some((run, outputs)) = detail.runs.first() { (last_output(run, outputs)) }
+        @if let Some((run, outputs)) = last_attempt(detail) { (last_output(run, outputs)) }
         h2 { "Data" }
         (json(&task.data, task.id, "data-text"))
         @if let Some(meta) = &task.meta { h2 { "Metadata" } (json(meta, task.id, "meta-text")) }
@@ -92,6 +92,11 @@ pub(super) fn is_editable(task: &Task) -> bool {
     editable().iter().any(|status| task.status.is(*status))
 }
 
+/// Returns the newest attempt that has started.
+fn last_attempt(detail: &TaskDetail) -> Option<&(Run, Vec<RunOutput>)> {
+    detail.runs.iter().find(|(run, _)| run.started_on.is_some())
+}
+
 fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
     let task = &detail.task;
     let texts = [
@@ -110,7 +115,7 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             @if let Some(on) = task.start_before { dt { "Start before" } dd { (time(on, now)) } }
             dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of at most " (detail.allowed_retries) " attempts in a row" }
             dt { "Attempts" } dd { (task.attempts) " ended" }
-            @if let Some((run, _)) = detail.runs.iter().find(|(run, _)| run.started_on.is_some()) {
+            @if let Some((run, _)) = last_attempt(detail) {
                 dt { "Last attempt" } dd { (run_status(&run.status)) " on " (text(&run.host)) ", process " (process(run)) ", " (log_link(run)) }
             }
             dt { "Priority" } dd { (task.priority) }
@@ -178,24 +183,26 @@ fn log_link(run: &Run) -> Markup {
     html! { a href=(format!("/tasks/{}/log?run={}", run.task_id, run.id)) { "log" } }
 }
 
-/// The end of what a run has written that has ended. That of a run in progress would be old at once; its log is live.
+/// The end of what a run has written that has ended; nothing of a run in progress, whose log is live.
 fn last_output(run: &Run, outputs: &[RunOutput]) -> Markup {
     let first = if run.error_code.is_empty() { "stdout" } else { "stderr" };
     let written = || outputs.iter().filter(|output| !output.content.trim().is_empty());
     let output = written().find(|output| output.stream == first).or_else(|| written().next());
     html! {
-        @if let Some(output) = output.filter(|_| run.finished_on.is_some()) {
-            h2 { "End of " (text(&output.stream)) " of attempt " (run.attempt) }
-            pre { (coloured(end_of(&output.content))) }
+        @if let Some(output) = output {
+            @let (end, is_all) = end_of(&output.content);
+            h2 { @if !is_all { "End of " } (text(&output.stream)) " of attempt " (run.attempt) }
+            pre { (coloured(end)) }
         }
     }
 }
 
-/// Returns the last lines of a text.
-fn end_of(text: &str) -> &str {
+/// Returns the last lines of a text, and whether these are all.
+fn end_of(text: &str) -> (&str, bool) {
     let text = text.trim_end();
     let lines_from = text.rmatch_indices('\n').nth(LAST_LINES - 1).map_or(0, |(at, _)| at + 1);
-    &text[text.ceil_char_boundary(lines_from.max(text.len().saturating_sub(LAST_BYTES)))..]
+    let from = text.ceil_char_boundary(lines_from.max(text.len().saturating_sub(LAST_BYTES)));
+    (&text[from..], from == 0)
 }
 
 fn linked(title: &str, tasks: &[LinkedTask]) -> Markup {
