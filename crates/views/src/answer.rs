@@ -3,6 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::human::{count, distance, instant, plural, relative};
+use crate::links::key_words;
 use crate::standstill::{standstill_remedy, standstill_words};
 use crate::why::{holder, is_or_are, note, remedy, runs, sentence};
 use taskqueue_domain::limits::pause::PauseScope;
@@ -127,11 +128,9 @@ fn waiting_words(reason: &Reason, class: &str, now: DateTime<Utc>) -> String {
         Reason::RateReached { rate, next_on } => {
             format!("waits for a limit: class {class} may start {rate}, the next one {}", relative(*next_on, now))
         }
-        Reason::KeyIsFull { key, max_running, running } => format!(
-            "waits for a limit: limit key {key} allows {} at a time, and {running} of them {} in progress",
-            plural(*max_running, "run"),
-            if *running == 1 { "is" } else { "are" }
-        ),
+        Reason::KeyIsFull { key, max_running, holders, .. } => {
+            format!("waits for a limit: {}", key_words(key, *max_running, holders))
+        }
         Reason::SchedulePaused => "waits because its schedule is paused".to_owned(),
         Reason::NotPlanned { problem: Some(problem) } => {
             format!("will not run: its schedule cannot be read: {problem}")

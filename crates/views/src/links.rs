@@ -39,6 +39,17 @@ fn words(task: &LinkedTask) -> String {
     }
 }
 
+/// Returns how many runs with a limit key may be in progress at once, and which tasks have its slots.
+pub fn key_words(key: &str, max_running: i32, holders: &[TaskId]) -> String {
+    let ids: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    let have = match ids.as_slice() {
+        [] => String::new(),
+        [id] => format!(", and task {id} has the slot"),
+        ids => format!(", and tasks {} have slots", ids.join(", ")),
+    };
+    format!("limit key {key} allows {} at a time{have}", plural(max_running, "run"))
+}
+
 /// Returns what prevents the next task of a schedule whose unique key another task has.
 pub fn waits_for_key(holder: TaskId) -> String {
     format!("waits for task {holder}, which has its key, to finish")

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::human::{count, instant, plural, relative};
-use crate::links::waits_for;
+use crate::links::{key_words, waits_for};
 use crate::pause_words::{pause_words, resume_command};
 use crate::shell_word::shell_word;
 use taskqueue_domain::task::ids::TaskId;
@@ -50,8 +50,8 @@ pub fn note(reason: &Reason, run: Option<&Run>, now: DateTime<Utc>) -> String {
         Reason::RateReached { rate, next_on } => {
             format!("waits; its class has reached its rate of {rate}, next start {}", relative(*next_on, now))
         }
-        Reason::KeyIsFull { key, max_running, running } => {
-            format!("waits; the key {key} allows {max_running} at once, {running} running and others ahead of it")
+        Reason::KeyIsFull { key, max_running, holders, .. } => {
+            format!("waits; {}", key_words(key, *max_running, holders))
         }
         Reason::WaitsForCreateRuns => "due; waits for create-runs or tick".to_owned(),
         Reason::NotYet { after_error: Some(error), .. } => error_words("will be retried", error),

@@ -92,7 +92,7 @@ each_engine! {
         let task = queue(db, &["--limit-key", "account-17"]);
         let run = claim(db, &["--task", &task]).json();
         let second = queue(db, &["--limit-key", "account-17"]);
-        assert!(why(db, &["--task", &second]).contains("the key account-17 allows 1 at once"));
+        assert!(why(db, &["--task", &second]).contains("limit key account-17 allows 1 run at a time, and task"));
         let _ = db.cli().run(&["worker", "release", &run["run_id"].to_string(), "--token", run["token"].as_str().unwrap()]).ok();
         assert_eq!(why(db, &["--task", &task]), "bot has rejected it");
         let _ = db.cli().run(&["pause", "--class", "work", "--reason", "sale"]).ok();

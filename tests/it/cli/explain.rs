@@ -147,7 +147,7 @@ each_engine! {
         let runner = db.cli().spawn(&["process-run"]);
         wait_for_file(db, "began");
         let second = waiting(db, "echo", &["--limit-key", "server-7"]);
-        expect(db, &second, "key_is_full", "waits for a limit: limit key server-7 allows 1 run at a time, and 1 of them is in progress");
+        expect(db, &second, "key_is_full", "waits for a limit: limit key server-7 allows 1 run at a time, and task 1 has the slot");
         write(db, "go", "");
         finish(runner).ok();
     }

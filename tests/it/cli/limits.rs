@@ -142,7 +142,7 @@ each_engine! {
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!((task(db, "2")["status"].clone(), task(db, "3")["status"].clone()), (json!("scheduled"), json!("success")));
         let waiting = detail(db, "2");
-        assert_eq!(waiting["why"], json!({ "reason": "key_is_full", "key": "disk", "max_running": 1, "running": 1 }));
+        assert_eq!(waiting["why"], json!({ "reason": "key_is_full", "key": "disk", "max_running": 1, "running": 1, "holders": [1] }));
         assert_eq!(waiting["task"]["limit_key"], "disk");
         let run_id = waiting["runs"][0]["id"].to_string();
         let (error, hint) = error_and_hint(&db.cli().run(&["process-run", &run_id]).fails(1));

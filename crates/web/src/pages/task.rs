@@ -22,7 +22,7 @@ use taskqueue_domain::task::records::{Run, RunOutput, Task};
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::change::edit::editable;
 use taskqueue_engine::inspect::diagnosis::explain::{Explanation, explain_task};
-use taskqueue_engine::inspect::status::{Event, TaskDetail, detail_with_last_output};
+use taskqueue_engine::inspect::status::{Event, Reason, TaskDetail, detail_with_last_output};
 use taskqueue_views::answer::{answer as answer_of, answer_command};
 use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::short_distance;
@@ -102,7 +102,6 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
     let texts = [
         ("Name", task.name.clone()),
         ("Tag", task.tag.clone()),
-        ("Limit key", task.limit_key.clone()),
         ("Unique key", task.unique_key.clone()),
         ("Timeout", task.timeout_secs.map(|secs| format!("{secs}s"))),
         ("Backoff", task.backoff.clone()),
@@ -122,6 +121,7 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             @for (name, value) in &texts {
                 @if let Some(value) = value { dt { (name) } dd { (text(value)) } }
             }
+            @if let Some(key) = &task.limit_key { dt { "Limit key" } dd { (text(key)) (holders(&detail.reason)) } }
             @if let Some(schedule) = &task.schedule {
                 dt { "Schedule" } dd { (schedule_link(schedule.id)) ": " (text(format!("{} ({})", schedule.every, schedule.time_zone))) }
             }
@@ -183,13 +183,19 @@ fn log_link(run: &Run) -> Markup {
     html! { a href=(format!("/tasks/{}/log?run={}", run.task_id, run.id)) { "log" } }
 }
 
-/// The end of what a run has written that has ended; nothing of a run in progress, whose log is live.
-fn last_output(run: &Run, outputs: &[RunOutput]) -> Markup {
-    let first = if run.error_code.is_empty() { "stdout" } else { "stderr" };
-    let written = || outputs.iter().filter(|output| !output.content.trim().is_empty());
-    let output = written().find(|output| output.stream == first).or_else(|| written().next());
+/// The tasks that have the slots of a key for which a task waits.
+fn holders(reason: &Reason) -> Markup {
     html! {
-        @if let Some(output) = output {
+        @if let Reason::KeyIsFull { holders, .. } = reason {
+            @for holder in holders { ", held by task " (task_link(*holder)) }
+        }
+    }
+}
+
+/// The ends of what a run has written that has ended; nothing of a run in progress, whose log is live.
+fn last_output(run: &Run, outputs: &[RunOutput]) -> Markup {
+    html! {
+        @for output in outputs.iter().filter(|output| !output.content.trim().is_empty()) {
             @let (end, is_all) = end_of(&output.content);
             h2 { @if !is_all { "End of " } (text(&output.stream)) " of attempt " (run.attempt) }
             pre { (coloured(end)) }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::task::dependencies::LinkedTask;
+use taskqueue_domain::task::ids::TaskId;
 use taskqueue_store::Counted;
 
 /// Why a task is in its state.
@@ -104,6 +105,8 @@ pub enum Reason {
         max_running: i32,
         /// Runs with this key in progress.
         running: i64,
+        /// Tasks whose runs have the slots, in progress or first to start; not all of many.
+        holders: Vec<TaskId>,
     },
     /// It is due, and `create-runs` has not created its run yet.
     WaitsForCreateRuns,

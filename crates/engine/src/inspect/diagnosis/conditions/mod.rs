@@ -21,7 +21,7 @@ use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::records::{Run, Runner, Task};
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_domain::text::unreadable::Unreadable;
-use taskqueue_store::ClassHold;
+use taskqueue_store::{ClassHold, KeyUse};
 
 /// How many prerequisites are named in the reason.
 const NAMED_LIMIT: i64 = 3;
@@ -211,8 +211,9 @@ impl<'a> Inquiry<'a> {
     fn key_is_full(&mut self, last_run: Option<&Run>) -> EngineResult<Option<Reason>> {
         let waiting = last_run.filter(|run| run.status.is(RunStatus::Scheduled) && !run.has_key_slot);
         let Some(key) = waiting.and_then(|run| run.limit_key.clone()) else { return Ok(None) };
-        let use_of_key = self.ctx.store.use_of_key(&key)?;
-        Ok(Some(Reason::KeyIsFull { key, max_running: use_of_key.max_running, running: use_of_key.running }))
+        let KeyUse { max_running, running, .. } = self.ctx.store.use_of_key(&key)?;
+        let holders = self.ctx.store.list_key_holders(&key, NAMED_LIMIT)?;
+        Ok(Some(Reason::KeyIsFull { key, max_running, running, holders }))
     }
 
     fn settings(&mut self) -> EngineResult<Settings> {
