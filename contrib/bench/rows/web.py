@@ -11,7 +11,7 @@ from rows.memory import resident_mb
 
 TITLE = "the web server"
 ENGINES = ("sqlite", "postgres")
-# As many as the server has connections to the database.
+# As many connections to the database as the server uses for one login.
 THREADS = 4
 CLIENTS = 8
 STREAMS = 500

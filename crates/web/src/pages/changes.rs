@@ -303,11 +303,11 @@ fn list(answers: &[TaskAnswer], has_more: bool) -> Markup {
     }
 }
 
-/// The page that has the button.
+/// The form of the button that runs a schedule.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Shower {
-    /// When it was made, in microseconds.
+pub(crate) struct RunForm {
+    /// When its page was made, in microseconds since 1970.
     page: Option<i64>,
 }
 
@@ -315,9 +315,9 @@ pub(crate) struct Shower {
 pub(crate) async fn run_schedule(
     caller: Caller,
     Path(id): Path<i64>,
-    shower: Result<Form<Shower>, FormRejection>,
+    form: Result<Form<RunForm>, FormRejection>,
 ) -> Page {
-    let page = shower.ok().and_then(|Form(shower)| shower.page);
+    let page = form.ok().and_then(|Form(form)| form.page);
     let once = page.map(|page| format!("run-now:{id}:{page}"));
     let task = caller.call(move |ctx| run_now(ctx, TaskId(id), ClassCheck::AnyName, once)).await?;
     Ok(back_to(&format!("/tasks/{task}")))
