@@ -1,18 +1,18 @@
-//! The threads that ask the database. Diesel's connections block, so each thread owns one, and takes requests from a queue of
-//! limited length: when it is full, the server says that it is busy.
+//! The threads that ask the database. Diesel's connections block, so each thread owns one, and takes requests that wait. When too
+//! many of a login do, the server says that it is busy.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use crate::configuration::{CurrentConfiguration, WebConfiguration};
 use crate::hidden::Answered;
+use crate::jobs::{Jobs, Share};
 use crate::problem::Problem;
-use crate::shares::Shares;
 use taskqueue_engine::{Context, EngineError, EngineResult, StoreError};
 use taskqueue_host::clock::Moment;
 
@@ -22,11 +22,8 @@ const THREADS: usize = 5;
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// How long a request repeats what a server that went away, or a locked store, refuses.
 const PATIENCE_LIMIT: Duration = Duration::from_secs(5);
-/// How many of these one login may use, so that its slow requests leave room for the others.
-const THREADS_OF_LOGIN: usize = THREADS - 1;
-/// How many further requests wait: of one login until it may use a thread, and of all until there is one.
-const WAITING_OF_LOGIN: usize = 256;
-const WAITING: usize = 256;
+/// The requests of one login: its slow ones leave a thread for the others.
+const SHARE: Share = Share { running: THREADS - 1, waiting: 256 };
 /// For whom the server itself asks, such as its pollers.
 pub(crate) const SERVER: &str = "web";
 
@@ -36,10 +33,17 @@ type Job = Box<dyn FnOnce(EngineResult<&mut Context>) -> bool + Send>;
 /// Calls use cases in the threads.
 #[derive(Clone)]
 pub(crate) struct Database {
-    jobs: SyncSender<Job>,
+    jobs: Arc<OpenJobs>,
     configuration: CurrentConfiguration,
-    turns: Arc<Shares>,
-    waits: Arc<Shares>,
+}
+
+/// Closes the jobs with the last copy of the database.
+struct OpenJobs(Arc<Jobs<Job>>);
+
+impl Drop for OpenJobs {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// The threads, as long as one of them works.
@@ -56,19 +60,18 @@ impl Database {
     /// Starts the threads; they connect when the first request comes, and end with the last copy of the database. Returns also
     /// what ends with them.
     pub(crate) fn start(context: &Context, configuration: &CurrentConfiguration) -> std::io::Result<(Self, Working)> {
-        let (jobs, waiting) = sync_channel(WAITING);
-        let waiting = Arc::new(Mutex::new(waiting));
+        let jobs = Arc::new(Jobs::new(SHARE, SERVER));
+        let open = Arc::new(OpenJobs(Arc::clone(&jobs)));
         let (working, ended) = sync_channel(0);
         for number in 1..=THREADS {
-            let (opener, waiting, working) = (context.reopener(), Arc::clone(&waiting), working.clone());
+            let (opener, jobs, working) = (context.reopener(), Arc::clone(&jobs), working.clone());
             let configuration = configuration.clone();
             thread::Builder::new().name(format!("database {number}")).spawn(move || {
-                work(&opener, &configuration, &waiting);
+                work(&opener, &configuration, &jobs);
                 drop(working);
             })?;
         }
-        let [turns, waits] = [THREADS_OF_LOGIN, WAITING_OF_LOGIN].map(|size| Arc::new(Shares::of_size(size)));
-        Ok((Self { jobs, configuration: configuration.clone(), turns, waits }, Working(ended)))
+        Ok((Self { jobs: open, configuration: configuration.clone() }, Working(ended)))
     }
 
     /// Calls a use case, on behalf of this user.
@@ -90,16 +93,14 @@ impl Database {
         undo: impl FnOnce(&mut Context, V) + Send + 'static,
     ) -> Result<V, Problem> {
         let (sender, answer) = oneshot::channel();
-        let (turn, user, configuration) = (self.turn_of(user).await?, user.to_owned(), self.configuration.clone());
+        let (on_behalf, configuration) = (user.to_owned(), self.configuration.clone());
         let job: Job = Box::new(move |context| {
-            // A query goes on when the client has gone, so the turn is the job's.
-            let _until_the_end = turn;
             // The client has gone, or got an error: then it must not be done later.
             if sender.is_closed() {
                 return true;
             }
             let (result, context) = match context {
-                Ok(context) => (context.on_behalf_of(&user, act), Some(context)),
+                Ok(context) => (context.on_behalf_of(&on_behalf, act), Some(context)),
                 Err(error) => (Err(error), None),
             };
             let is_good =
@@ -109,14 +110,16 @@ impl Database {
                 show(answered)
             });
             if let (Err(Ok(unsent)), Some(context)) = (sender.send(result), context) {
-                let _: EngineResult<()> = context.on_behalf_of(&user, |ctx| {
+                let _: EngineResult<()> = context.on_behalf_of(&on_behalf, |ctx| {
                     undo(ctx, unsent);
                     Ok(())
                 });
             }
             is_good
         });
-        self.jobs.try_send(job).map_err(|_| Problem::busy())?;
+        if !self.jobs.0.add(user, job) {
+            return Err(Problem::busy());
+        }
         let answered = answer.await.map_err(|_| Problem::failed("the request failed inside the server"))?;
         answered.map_err(Problem::from)
     }
@@ -124,15 +127,6 @@ impl Database {
     /// Hides what the configuration hides, as in every answer of `call`.
     pub(crate) fn hide_in(&self, answered: &mut impl Answered) {
         hide_in(&self.configuration, answered);
-    }
-
-    /// Waits until the login uses fewer threads than it may. The server itself does not wait.
-    async fn turn_of(&self, user: &str) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-        if user == SERVER {
-            return Ok(None);
-        }
-        let _until_its_turn = self.waits.of(user).try_acquire_owned().map_err(|_| Problem::busy())?;
-        Ok(self.turns.of(user).acquire_owned().await.ok())
     }
 }
 
@@ -168,16 +162,10 @@ impl Patience {
     }
 }
 
-fn work(
-    open: &dyn Fn() -> EngineResult<Context>,
-    configuration: &CurrentConfiguration,
-    waiting: &Mutex<Receiver<Job>>,
-) {
+fn work(open: &dyn Fn() -> EngineResult<Context>, configuration: &CurrentConfiguration, jobs: &Jobs<Job>) {
     let mut connection: Option<Context> = None;
     let mut in_use: Option<Arc<WebConfiguration>> = None;
-    loop {
-        let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = next else { return };
+    while let Some((_turn, job)) = jobs.next() {
         let patience = Patience::new();
         if connection.is_none() {
             match open() {

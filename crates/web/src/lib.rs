@@ -21,6 +21,7 @@ pub mod fuzzing;
 mod guard;
 mod hidden;
 mod https;
+mod jobs;
 mod live;
 mod login;
 mod logs;
