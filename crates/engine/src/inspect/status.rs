@@ -204,8 +204,8 @@ pub struct SelectionPage {
 
 /// A page ends early when its tasks have this much data and results.
 const PAGE_BYTES: usize = 16 << 20;
-/// How many tasks of a page are read at first: each can have as much data as a task may have.
-const READ_FIRST: usize = 16;
+/// How many tasks of a page are read at first: as many as a page shows. Each can have as much data as a task may have.
+const READ_FIRST: usize = 50;
 /// With less data so far, twice as many are read next.
 const FEW_BYTES: usize = 1 << 20;
 
