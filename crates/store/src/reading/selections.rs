@@ -34,7 +34,7 @@ type TaskIds<'a> = task_queue::BoxedQuery<'a, <AnyConnection as Connection>::Bac
 /// Rows whose data is read at once.
 const DATA_ROWS: i64 = 5_000;
 /// Rows next to the start of a page that are read before any others.
-const NEAR_ROWS: i64 = 5_000;
+const NEAR_ROWS: i64 = 2_000;
 
 /// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
@@ -245,19 +245,21 @@ impl<'a> Query<'a> {
         Ok(self.of_columns().offset(NEAR_ROWS).limit(1).first::<i64>(conn).optional()?.is_some())
     }
 
-    /// Returns a page of the nearest rows if it is full. Given ranges of ids, planners still read all due tasks, so these are named.
+    /// Returns a page of the nearest rows if it is full. They are named and sorted here: with an order, MySQL reads the whole table
+    /// in it.
     fn load_near(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Option<Vec<i64>>> {
         use task_queue::dsl;
         let near: Vec<i64> = page.of(dsl::task_queue.select(dsl::id).into_boxed()).limit(NEAR_ROWS).load(conn)?;
         let mut found = Vec::new();
         for ids in near.chunks(IDS_PER_STATEMENT) {
-            let missing = page.limit - i64::try_from(found.len()).unwrap_or(i64::MAX);
-            if missing <= 0 {
-                break;
-            }
             let part = Query { place: SelectionPlace::Ids(ids), ..*self };
-            found.extend(page.of(part.of_columns()).limit(missing).load::<i64>(conn)?);
+            found.extend(part.of_columns().load::<i64>(conn)?);
         }
+        found.sort_unstable();
+        if matches!(page.start, PageStart::Before(_)) {
+            found.reverse();
+        }
+        found.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
         Ok((i64::try_from(found.len()) == Ok(page.limit)).then_some(found))
     }
 
