@@ -181,7 +181,7 @@ each_engine! {
         assert!(!waits.contains("Last attempt") && !waits.contains("End of"), "{waits}");
         db.cli().run(&["tick"]).ok();
         let page = server.get("/tasks/1");
- shows(&page, &["<dt>Last attempt</dt>", "<h2>End of stdout of attempt 1</h2>", "<h2>End of stderr of attempt 1</h2>", "122\n", "130\n&lt;b&gt;<span class=\"c1\">red</span>"]);
+        shows(&page, &["<dt>Last attempt</dt>", "<h2>End of stdout of attempt 1</h2>", "<h2>End of stderr of attempt 1</h2>", "122\n", "130\n&lt;b&gt;<span class=\"c1\">red</span>"]);
         assert!(!page.body.contains("121\n") && !page.body.contains("30\n101"), "{}", page.body);
     }
 

@@ -245,8 +245,8 @@ impl<'a> Query<'a> {
         Ok(self.of_columns().offset(NEAR_ROWS).limit(1).first::<i64>(conn).optional()?.is_some())
     }
 
-    /// Returns a page of the nearest rows if it is full. They are named and sorted here: with an order, MySQL reads the whole table
-    /// in it.
+    /// Returns a page of the nearest rows if it is full. They are named and sorted here: with an order, MySQL needed seconds for a
+    /// page.
     fn load_near(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Option<Vec<i64>>> {
         use task_queue::dsl;
         let near: Vec<i64> = page.of(dsl::task_queue.select(dsl::id).into_boxed()).limit(NEAR_ROWS).load(conn)?;
