@@ -23,28 +23,72 @@ fn fill(db: &TestDb) {
     db.cli().run(&["queue", "--any-class", "print", "--in", "1h"]).ok();
 }
 
+const NEWEST: PageStart = PageStart::Before(TaskId(i64::MAX));
+const OLDEST: PageStart = PageStart::After(TaskId(0));
+
+fn parsed(words: &str) -> Selection {
+    Selection::parse(&words.split_whitespace().collect::<Vec<_>>()).unwrap()
+}
+
+fn page(db: &TestDb, words: &str, start: PageStart, limit: i64) -> Vec<i64> {
+    db.store().select_page(&parsed(words), start, limit).unwrap().into_iter().map(|id| id.0).collect()
+}
+
+/// Reads page after page. One task more than there are would be an endless repetition.
+fn all_pages(db: &TestDb, words: &str, mut start: PageStart, limit: i64) -> Vec<i64> {
+    let mut all = Vec::new();
+    while let Some(last) = {
+        let found = page(db, words, start, limit);
+        all.extend(&found);
+        found.last().copied()
+    } {
+        assert!(all.len() < 20, "{all:?}");
+        start = start.continued(TaskId(last));
+    }
+    all
+}
+
 #[track_caller]
 pub(super) fn selects(db: &TestDb, words: &str, expected: &[i64]) {
-    let selection = Selection::parse(&words.split_whitespace().collect::<Vec<_>>()).unwrap();
+    let selection = parsed(words);
     let found: Vec<i64> = db.store().select_tasks(&selection).unwrap().into_iter().map(|id| id.0).collect();
     assert_eq!(found, expected, "{words}");
 }
 
 each_engine! {
-    fn a_page_has_the_due_tasks_that_are_near_and_those_that_are_far(db) {
-        let later = "{\"class\":\"print\",\"in\":\"1h\"}\n".repeat(10_100);
-        let due = "{\"class\":\"print\"}\n";
-        db.cli().stdin(format!("{}{later}{}", due.repeat(10_100), due.repeat(3))).run(&["queue", "--any-class", "--batch", "-"]).ok();
-        let selection = Selection::parse(&["status=due"]).unwrap();
-        let page = |start: PageStart, limit: i64| -> Vec<i64> {
-            db.store().select_page(&selection, start, limit).unwrap().into_iter().map(|id| id.0).collect()
-        };
-        let (newest, oldest) = (PageStart::Before(TaskId(i64::MAX)), PageStart::After(TaskId(0)));
-        assert_eq!(page(newest, 3), [20_203, 20_202, 20_201]);
-        assert_eq!(page(newest, 5), [20_203, 20_202, 20_201, 10_100, 10_099]);
-        assert_eq!(page(PageStart::Before(TaskId(20_201)), 2), [10_100, 10_099]);
-        assert_eq!(page(oldest, 3), [1, 2, 3]);
-        assert_eq!(page(PageStart::After(TaskId(10_098)), 4), [10_099, 10_100, 20_201, 20_202]);
+    fn a_page_has_the_tasks_that_are_near_and_those_that_are_far(db) {
+        let (print, other) = ("{\"class\":\"print\"}\n", "{\"class\":\"other\"}\n");
+        let lines = format!("{}{}{}", print.repeat(2_500), other.repeat(2_500), print.repeat(3));
+        db.cli().stdin(lines).run(&["queue", "--any-class", "--batch", "-"]).ok();
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"TaskClass\" = 'other'");
+        for words in ["status=waiting", "status=due", "status=waiting class=print", "status=scheduled status=failed"] {
+            assert_eq!(page(db, words, NEWEST, 3), [5_003, 5_002, 5_001], "{words}");
+            assert_eq!(page(db, words, NEWEST, 5), [5_003, 5_002, 5_001, 2_500, 2_499], "{words}");
+            assert_eq!(page(db, words, PageStart::Before(TaskId(5_001)), 2), [2_500, 2_499], "{words}");
+            assert_eq!(page(db, words, OLDEST, 3), [1, 2, 3], "{words}");
+            assert_eq!(page(db, words, PageStart::After(TaskId(2_498)), 4), [2_499, 2_500, 5_001, 5_002], "{words}");
+        }
+    }
+
+    fn a_page_of_ended_tasks_is_in_the_order_of_their_ends(db) {
+        db.configure(&shell_class(db, "print", "exit 0"));
+        db.cli().run(&["queue", "print"]).ok();
+        db.cli().run(&["tick"]).ok();
+        db.cli().stdin("{\"class\":\"print\",\"in\":\"1h\"}\n".repeat(5)).run(&["queue", "--batch", "-"]).ok();
+        for id in ["4", "2", "5"] {
+            db.cli().run(&["cancel", id]).ok();
+        }
+        assert_eq!(all_pages(db, "status=cancelled", NEWEST, 2), [5, 2, 4]);
+        assert_eq!(all_pages(db, "status=cancelled", OLDEST, 1), [4, 2, 5]);
+        assert_eq!(all_pages(db, "status=cancelled status=success", NEWEST, 1), [5, 2, 4, 1]);
+        assert_eq!(all_pages(db, "status=cancelled class=print", NEWEST, 2), [5, 4, 2], "by id, as everything else");
+        assert!(page(db, "status=expired", NEWEST, 2).is_empty());
+        let gone = db.store().select_page(&parsed("status=cancelled"), PageStart::Before(TaskId(99)), 2);
+        assert_eq!(gone.unwrap_err().to_string(), "there is no task 99");
+        // SQL may write fewer digits, and many at the same time.
+        db.execute("UPDATE \"TaskQueue\" SET \"UpdatedOn\" = '2020-01-02 03:04:05' WHERE \"Id\" IN (2, 4)");
+        assert_eq!(all_pages(db, "status=cancelled", NEWEST, 1), [5, 4, 2]);
+        assert_eq!(all_pages(db, "status=cancelled", OLDEST, 1), [2, 4, 5]);
     }
 
     fn each_filter_selects_what_it_says(db) {

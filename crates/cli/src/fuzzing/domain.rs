@@ -17,7 +17,7 @@ use taskqueue_domain::text::json::{MAX_DEPTH, check_storable};
 use taskqueue_domain::time::when::{parse_duration, parse_instant};
 use taskqueue_engine::handler::events::parse_event;
 use taskqueue_engine::handler::exec::ExecRequest;
-use taskqueue_engine::queueing::queue::{ParsedLine, parse_line};
+use taskqueue_engine::queueing::queue::{BatchLine, ParsedLine, parse_line};
 use taskqueue_host::files::lines::LineSplitter;
 use wildmatch::WildMatch;
 
@@ -56,7 +56,8 @@ fn assert_storable(value: &Value, depth_left: usize) {
 /// A line of a batch, and all later checks of a task.
 pub fn batch_line(input: &[u8]) {
     let line = text(input);
-    let Ok(ParsedLine { request, names }) = parse_line(line, "somebody", &now()) else { return };
+    let parsed = BatchLine::read(line).and_then(|read| parse_line(read, "somebody", &now()));
+    let Ok(ParsedLine { request, names }) = parsed else { return };
     let _ = resolve_names(&[names.clone(), names]);
     if let Some(data) = &request.data {
         assert!(line.contains(data.as_str()), "the data is kept to the byte");

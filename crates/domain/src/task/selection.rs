@@ -24,12 +24,12 @@ const META_KEY: &str = "meta.NAME";
 /// The filter key for a value in the data.
 const DATA_KEY: &str = "data.NAME";
 
-/// Where a page of tasks begins, and its order.
+/// Where a page of tasks begins, and its order: by id, or by the time at which they ended (see [`Selection::ended_statuses`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageStart {
-    /// Newest first: all ids are below this one.
+    /// Newest first: all tasks are older than this one.
     Before(TaskId),
-    /// Oldest first: all ids are above this one.
+    /// Oldest first: all tasks are newer than this one.
     After(TaskId),
 }
 
@@ -226,6 +226,23 @@ impl Selection {
             return [TaskStatus::Failed, TaskStatus::Timeout].map(StatusFilter::Is).to_vec();
         }
         self.statuses.clone()
+    }
+
+    /// Returns the statuses if nothing else selects and all of them are ends: pages of such tasks are in the order of their ends.
+    #[must_use]
+    pub fn ended_statuses(&self) -> Option<Vec<TaskStatus>> {
+        let end = |filter: &StatusFilter| match filter {
+            StatusFilter::Is(end @ (TaskStatus::Success | TaskStatus::Cancelled | TaskStatus::Expired)) => Some(*end),
+            _ => None,
+        };
+        let ends: Option<Vec<TaskStatus>> = self.statuses.iter().map(end).collect();
+        ends.filter(|_| self.has_only_statuses())
+    }
+
+    /// Returns true if it has statuses, and nothing else selects.
+    #[must_use]
+    pub fn has_only_statuses(&self) -> bool {
+        !self.statuses.is_empty() && *self == Self { statuses: self.statuses.clone(), ..Self::default() }
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {

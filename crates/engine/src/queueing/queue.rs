@@ -42,7 +42,7 @@ pub enum ClassCheck {
 /// One line of a batch, as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BatchLine<'a> {
+pub struct BatchLine<'a> {
     class: String,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
@@ -184,12 +184,31 @@ pub(crate) fn refused(error: StoreError) -> (Option<usize>, EngineError) {
     }
 }
 
-/// Parses a line of a batch.
+impl<'a> BatchLine<'a> {
+    /// Reads a line of a batch.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the line, as text to display.
+    pub fn read(line: &'a str) -> Result<Self, String> {
+        serde_json::from_str(line).map_err(|error| json_line_problem(&error))
+    }
+
+    /// Returns true if the task depends on the time at which it is queued.
+    #[must_use]
+    pub const fn has_time(&self) -> bool {
+        self.at.is_some() || self.delay.is_some() || self.expires.is_some() || self.every.is_some()
+    }
+}
+
+/// Parses the values of a line of a batch. Without a time in it, `now` does not matter.
 ///
 /// # Errors
 /// Returns what is wrong with the line, as text to display.
-pub fn parse_line<Zone: TimeZone>(line: &str, queued_by: &str, now: &DateTime<Zone>) -> Result<ParsedLine, String> {
-    let line: BatchLine<'_> = serde_json::from_str(line).map_err(|error| json_line_problem(&error))?;
+pub fn parse_line<Zone: TimeZone>(
+    line: BatchLine<'_>,
+    queued_by: &str,
+    now: &DateTime<Zone>,
+) -> Result<ParsedLine, String> {
     let scheduled_on = match (line.at, line.delay) {
         (Some(_), Some(_)) => return Err("\"at\" and \"in\" exclude each other".to_owned()),
         (Some(at), None) => Some(when::parse_start(&at, now)?),

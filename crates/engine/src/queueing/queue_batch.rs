@@ -5,7 +5,7 @@ use std::io::BufRead;
 
 use chrono::{DateTime, TimeZone, Utc};
 
-use super::queue::{Admission, ClassCheck, QueuedLine, at_line, parse_line, refused, wake_workers};
+use super::queue::{Admission, BatchLine, ClassCheck, QueuedLine, at_line, parse_line, refused, wake_workers};
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::limits::limit::Spread;
@@ -16,7 +16,7 @@ use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::task::unique::OnConflict;
 use taskqueue_host::files::spooled_lines::{BadLine, BoundedLines, SpooledLines};
-use taskqueue_store::{BatchNeeds, StoreError};
+use taskqueue_store::{BatchNeeds, Store, StoreError};
 
 /// The longest line: twice the largest data that the settings allow.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
@@ -59,10 +59,10 @@ pub fn queue_batch<Zone: TimeZone>(
     inserted: &mut dyn FnMut(usize, usize),
 ) -> EngineResult<Vec<QueuedLine>> {
     let settings = ctx.store.recent_settings()?;
-    let now = ctx.store.now()?.with_timezone(zone);
     let admission = Admission { handlers: &ctx.handlers, check: defaults.check, parent: ctx.parent.as_ref() };
-    let reader = BatchReader { admission, settings: &settings, now: &now, defaults };
-    let batch = reader.read(input)?;
+    let now = DateTime::UNIX_EPOCH.with_timezone(zone);
+    let mut reader = BatchReader { admission, settings: &settings, now, is_now_read: false, defaults };
+    let batch = reader.read(input, &mut ctx.store)?;
     fault_point!("queue.batch_checked");
     let (total, lines) = (batch.lines.len(), batch.lines);
     let queued = match batch.tasks {
@@ -149,14 +149,17 @@ impl Lines {
 struct BatchReader<'a, Zone: TimeZone> {
     admission: Admission<'a>,
     settings: &'a Settings,
-    now: &'a DateTime<Zone>,
+    /// The time of the database's clock. It is read at the first line with a time, because it costs a round trip; other lines do
+    /// not need it.
+    now: DateTime<Zone>,
+    is_now_read: bool,
     defaults: &'a BatchDefaults,
 }
 
 impl<Zone: TimeZone> BatchReader<'_, Zone> {
     /// Returns the task of a line, the one at this index of the batch.
-    fn task(&self, place: usize, line: &str) -> EngineResult<(NewTask, LineNames)> {
-        let mut line = parse_line(line, &self.defaults.queued_by, self.now).map_err(EngineError::Input)?;
+    fn task(&self, place: usize, line: BatchLine<'_>) -> EngineResult<(NewTask, LineNames)> {
+        let mut line = parse_line(line, &self.defaults.queued_by, &self.now).map_err(EngineError::Input)?;
         if !self.defaults.may_name_users && line.request.queued_by != self.defaults.queued_by {
             return Err(EngineError::Input("\"by\": a login queues in its own name".to_owned()));
         }
@@ -179,7 +182,7 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
     }
 
     /// Checks all lines, and stores them to be read again.
-    fn read(&self, input: &mut dyn BufRead) -> EngineResult<Batch> {
+    fn read(&mut self, input: &mut dyn BufRead, store: &mut Store) -> EngineResult<Batch> {
         let mut read = BoundedLines::new(input, LONGEST_LINE_BYTES);
         let (mut spooled, mut lines, mut needs) = (SpooledLines::default(), Lines::default(), BatchNeeds::default());
         let mut tasks = Some(Vec::new());
@@ -188,7 +191,12 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
                 lines.blank.push(lines.count);
                 continue;
             }
-            let (task, names) = self.task(lines.count, line).map_err(|error| at_line(number, error))?;
+            let values = BatchLine::read(line).map_err(|problem| at_line(number, EngineError::Input(problem)))?;
+            if values.has_time() && !self.is_now_read {
+                self.now = store.now()?.with_timezone(&self.now.timezone());
+                self.is_now_read = true;
+            }
+            let (task, names) = self.task(lines.count, values).map_err(|error| at_line(number, error))?;
             spooled.push(line).map_err(|error| not_spooled(&error))?;
             lines.add(line, names);
             needs.add(&task);
@@ -226,7 +234,8 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
         let (mut part, mut bytes, mut place) = (Vec::new(), 0, 0);
         while let Some((_, line)) = lines.next_line().map_err(|bad| not_again(bad.problem))? {
             bytes += line.len();
-            part.push(self.task(place, line).map_err(|error| not_again(error.to_string()))?.0);
+            let values = BatchLine::read(line).map_err(not_again)?;
+            part.push(self.task(place, values).map_err(|error| not_again(error.to_string()))?.0);
             place += 1;
             if part.len() >= PART || bytes > PART_BYTES {
                 insert(std::mem::take(&mut part))?;

@@ -24,7 +24,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::clock::Moment;
-use taskqueue_process::children::capture::SHOW_FOLLOWED_EVERY;
+use taskqueue_process::children::capture::CALL_EVERY;
 use taskqueue_process::children::child::{Captured, Control, Stream};
 use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::identity::ProcessIdentity;
@@ -42,7 +42,8 @@ pub(crate) struct LiveRun<'a> {
     pub(crate) order: Arc<CancelOrder>,
     /// The reports that were not saved.
     pub(crate) pending: Unsaved,
-    save_after: Moment,
+    /// When reports were saved last.
+    saved: Option<Moment>,
     /// Whether its handler had to be killed because the lease expired: the database may be reachable again, but the handler is
     /// gone.
     pub(crate) was_over: bool,
@@ -54,7 +55,7 @@ pub(crate) struct LiveRun<'a> {
 
 impl<'a> LiveRun<'a> {
     pub(crate) fn new(run: &ClaimedRun, place: &Arc<RunnerContext>, listener: Option<&'a mut dyn RunListener>) -> Self {
-        let (pending, save_after) = (Unsaved::default(), Moment::now());
+        let (pending, saved) = (Unsaved::default(), None);
         // A run that is not held is not executed.
         let order = place.leases.cancel_order(run.run_id).unwrap_or_else(|| Arc::new(CancelOrder::new()));
         Self {
@@ -63,7 +64,7 @@ impl<'a> LiveRun<'a> {
             place: Arc::clone(place),
             order,
             pending,
-            save_after,
+            saved,
             was_over: false,
             kill_at: None,
             listener,
@@ -125,12 +126,17 @@ impl<'a> LiveRun<'a> {
         self.place.leases.save(self.run_id, Unsaved { handler: Some((pid, identity)), ..Unsaved::default() });
     }
 
+    fn may_save(&self) -> bool {
+        let interval = if self.is_followed() { CALL_EVERY } else { SAVE_INTERVAL };
+        self.saved.is_none_or(|saved| saved.elapsed() >= interval)
+    }
+
     fn save(&mut self) {
-        if !self.save_after.has_passed() {
+        if !self.may_save() {
             return;
         }
         if let Some(update) = self.pending.take_update() {
-            self.save_after = Moment::after(if self.is_followed() { SHOW_FOLLOWED_EVERY } else { SAVE_INTERVAL });
+            self.saved = Some(Moment::now());
             self.place.leases.save(self.run_id, update);
         }
     }

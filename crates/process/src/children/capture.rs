@@ -7,8 +7,9 @@ use taskqueue_host::clock::Moment;
 
 /// How often the output of a running handler is shown. If the handler ends sooner, it is shown once, after its end.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
-/// How often while a reader follows it.
-pub const SHOW_FOLLOWED_EVERY: Duration = Duration::from_millis(100);
+/// How often the observer of a handler is called at least, and its output shown while a reader follows it. A reader who comes does
+/// not wait for a call that is due later.
+pub const CALL_EVERY: Duration = Duration::from_millis(100);
 /// Larger captures are shown proportionally less often: the whole capture is written each time.
 const SHOWN_AT_EASE_BYTES: usize = 64 * 1024;
 
@@ -163,7 +164,7 @@ impl Showing {
         }
         let times = u32::try_from(capture.kept_bytes().div_ceil(SHOWN_AT_EASE_BYTES)).unwrap_or(u32::MAX);
         self.next = Moment::after(SHOW_EVERY.saturating_mul(times.max(1)));
-        self.next_if_followed = Moment::after(SHOW_FOLLOWED_EVERY.saturating_mul(times.max(1)));
+        self.next_if_followed = Moment::after(CALL_EVERY.saturating_mul(times.max(1)));
         self.shown_bytes = capture.total_bytes;
         Some(capture.so_far())
     }
@@ -197,11 +198,11 @@ mod tests {
         assert_eq!(showing.take(&capture, false), None);
         assert!(showing.take(&capture, true).is_some());
         let wait = |showing: &Showing| showing.next_if_followed.remaining();
-        assert!(wait(&showing) <= SHOW_FOLLOWED_EVERY);
+        assert!(wait(&showing) <= CALL_EVERY);
         capture.push(&[b'a'; 10 * SHOWN_AT_EASE_BYTES]);
         showing.next_if_followed = Moment::now();
         assert!(showing.take(&capture, true).is_some());
-        assert!(wait(&showing) > SHOW_FOLLOWED_EVERY);
+        assert!(wait(&showing) > CALL_EVERY);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod candidates;
 mod due;
+mod ended_pages;
 pub(crate) mod ends;
 pub(crate) mod event_log;
 pub(crate) mod failed_attempts;

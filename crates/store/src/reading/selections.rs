@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Local, TimeDelta, Utc};
 use diesel::connection::Connection;
+use diesel::dsl::case_when;
 use diesel::prelude::*;
-use diesel::sql_types::BigInt;
+use diesel::sql_types::{BigInt, Bool, Nullable};
 
 use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
@@ -15,6 +16,7 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, allowed_retries, db_now};
 use crate::base::unmarked::AllUnmarked;
+use crate::reading::ended_pages::load_ended;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::task::data_filter::DataFilter;
@@ -30,11 +32,17 @@ const IDS_PER_STATEMENT: usize = 1_000;
 type TextsRow = (i64, Option<ShownText>, ShownText);
 /// A query for ids of tasks.
 type TaskIds<'a> = task_queue::BoxedQuery<'a, <AnyConnection as Connection>::Backend, BigInt>;
+/// A condition of such a query.
+type Condition<'a> = Box<
+    dyn BoxableExpression<task_queue::table, <AnyConnection as Connection>::Backend, SqlType = Nullable<Bool>> + 'a,
+>;
 
 /// Rows whose data is read at once.
 const DATA_ROWS: i64 = 5_000;
-/// Rows next to the start of a page that are read before any others.
-const NEAR_ROWS: i64 = 2_000;
+/// Fewer ids of a status are all read from its index and sorted here: for their order, an engine may read the whole table.
+const FEW_IDS: i64 = 30_000;
+/// The same for rows that have to be read, and the rows next to the start of a page that are read before others.
+const FEW_ROWS: i64 = 2_000;
 
 /// The ids among which tasks are searched.
 #[derive(Clone, Copy)]
@@ -46,9 +54,9 @@ enum SelectionPlace<'a> {
 
 /// A page of ids.
 #[derive(Clone, Copy)]
-struct IdPage {
-    start: PageStart,
-    limit: i64,
+pub(super) struct IdPage {
+    pub(super) start: PageStart,
+    pub(super) limit: i64,
 }
 
 impl IdPage {
@@ -58,6 +66,20 @@ impl IdPage {
             PageStart::Before(id) => query.filter(dsl::id.lt(id.0)).order(dsl::id.desc()),
             PageStart::After(id) => query.filter(dsl::id.gt(id.0)).order(dsl::id),
         }
+    }
+
+    /// Returns those of these ids that are on the page, in its order.
+    fn of_ids(self, mut ids: Vec<i64>) -> Vec<i64> {
+        ids.sort_unstable();
+        match self.start {
+            PageStart::Before(id) => {
+                ids.truncate(ids.partition_point(|known| *known < id.0));
+                ids.reverse();
+            }
+            PageStart::After(id) => drop(ids.drain(..ids.partition_point(|known| *known <= id.0))),
+        }
+        ids.truncate(shown(self.limit));
+        ids
     }
 }
 
@@ -85,7 +107,7 @@ impl Store {
     /// Returns a page of the tasks of a selection: at most `limit`, in the order of the page.
     ///
     /// # Errors
-    /// The database could not be queried.
+    /// The database could not be queried, or a page in the order of ends begins after a task that is gone.
     pub fn select_page(&mut self, selection: &Selection, start: PageStart, limit: i64) -> StoreResult<Vec<TaskId>> {
         self.select(selection, Some(IdPage { start, limit }))
     }
@@ -124,6 +146,14 @@ impl Store {
             // Those that are left out below must not shorten the page.
             let spare = i64::try_from(unmarked.len()).unwrap_or(i64::MAX);
             let asked = page.map(|page| IdPage { limit: page.limit.saturating_add(spare), ..page });
+            if let Some(page) = asked
+                && let Some(statuses) = selection.ended_statuses()
+            {
+                let mut found = load_ended(&statuses, page, conn)?;
+                found.retain(|id| !unmarked.contains(id));
+                found.truncate(shown(page.limit - spare));
+                return Ok(found.into_iter().map(TaskId).collect());
+            }
             let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
             let mut found = BTreeSet::new();
             for status in statuses.iter().copied() {
@@ -141,13 +171,11 @@ impl Store {
                     }
                 }
             }
-            let Some(page) = page else { return Ok(found.into_iter().map(TaskId).collect()) };
-            let mut found: Vec<TaskId> = found.into_iter().map(TaskId).collect();
-            if matches!(page.start, PageStart::Before(_)) {
-                found.reverse();
+            let mut found: Vec<i64> = found.into_iter().collect();
+            if let Some(page) = page {
+                found = page.of_ids(found);
             }
-            found.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
-            Ok(found)
+            Ok(found.into_iter().map(TaskId).collect())
         })
     }
 
@@ -163,6 +191,11 @@ impl Store {
         classes.retain(|name| selection.classes.iter().any(|class| class.matches(name)));
         Ok(Some(classes))
     }
+}
+
+/// Returns a limit as a length.
+pub(super) fn shown(limit: i64) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 fn newest_task(conn: &mut AnyConnection) -> StoreResult<Option<i64>> {
@@ -226,47 +259,60 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// No index has the waiting and the due tasks in the order of their ids, and there can be millions, which an engine would read
-    /// and sort. Most are then near the start of the page, where the rows are read in their order.
+    /// No index has the tasks of a class or a status in the order of their ids. For it, an engine may read and sort millions.
     fn load_page(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
-        if self.has_many_without_order(conn)?
-            && let Some(found) = self.load_near(page, conn)?
-        {
-            return Ok(found);
+        use task_queue::dsl;
+        if self.has_index_without_order() {
+            let near: Vec<i64> = page.of(dsl::task_queue.select(dsl::id).into_boxed()).limit(FEW_ROWS).load(conn)?;
+            let found = page.of_ids(self.load_among(&near, conn)?);
+            if found.len() == shown(page.limit) || near.len() < shown(FEW_ROWS) {
+                return Ok(found);
+            }
+            if let Some(few) = self.load_few(conn)? {
+                return Ok(page.of_ids(few));
+            }
         }
         Ok(page.of(self.of_columns()).limit(page.limit).load(conn)?)
     }
 
-    fn has_many_without_order(&self, conn: &mut AnyConnection) -> StoreResult<bool> {
-        let all = Selection { statuses: self.selection.statuses.clone(), ..Selection::default() };
-        if !matches!(self.status, Some(StatusFilter::Waiting | StatusFilter::Due)) || *self.selection != all {
-            return Ok(false);
-        }
-        Ok(self.of_columns().offset(NEAR_ROWS).limit(1).first::<i64>(conn).optional()?.is_some())
+    fn has_index_without_order(&self) -> bool {
+        let Selection { statuses, classes, queued_by, older_secs, newer_secs, since, .. } = self.selection.clone();
+        let rest = Selection { queued_by, older_secs, newer_secs, since, ..Selection::default() };
+        let has_some = !statuses.is_empty() || !classes.is_empty();
+        let is_everywhere = matches!(self.place, SelectionPlace::Everywhere);
+        is_everywhere && has_some && *self.selection == Selection { statuses, classes, ..rest }
     }
 
-    /// Returns a page of the nearest rows if it is full. They are named and sorted here: with an order, MySQL needed seconds for a
-    /// page.
-    fn load_near(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Option<Vec<i64>>> {
-        use task_queue::dsl;
-        let near: Vec<i64> = page.of(dsl::task_queue.select(dsl::id).into_boxed()).limit(NEAR_ROWS).load(conn)?;
+    /// Returns the tasks in any order if they are few.
+    fn load_few(&self, conn: &mut AnyConnection) -> StoreResult<Option<Vec<i64>>> {
+        let is_due = self.status == Some(StatusFilter::Due);
+        let has_only_statuses = self.selection.has_only_statuses();
+        if is_due && !has_only_statuses {
+            let of_all = Query { selection: &Selection::default(), classes: None, ..*self };
+            let due: Vec<i64> = of_all.of_columns().limit(FEW_ROWS).load(conn)?;
+            if due.len() < shown(FEW_ROWS) {
+                return self.load_among(&due, conn).map(Some);
+            }
+        }
+        let is_covered = has_only_statuses && (is_due || matches!(self.status, Some(StatusFilter::Is(_))));
+        let few = if is_covered { FEW_IDS } else { FEW_ROWS };
+        let found: Vec<i64> = self.of_columns().limit(few).load(conn)?;
+        Ok((found.len() < shown(few)).then_some(found))
+    }
+
+    /// Returns those of these tasks that match, in any order: with one, MySQL needed seconds.
+    fn load_among(&self, ids: &[i64], conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         let mut found = Vec::new();
-        for ids in near.chunks(IDS_PER_STATEMENT) {
-            let part = Query { place: SelectionPlace::Ids(ids), ..*self };
-            found.extend(part.of_columns().load::<i64>(conn)?);
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
+            found.extend(Query { place: SelectionPlace::Ids(ids), ..*self }.of_columns().load::<i64>(conn)?);
         }
-        found.sort_unstable();
-        if matches!(page.start, PageStart::Before(_)) {
-            found.reverse();
-        }
-        found.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
-        Ok((i64::try_from(found.len()) == Ok(page.limit)).then_some(found))
+        Ok(found)
     }
 
     /// Reads the data part by part, in the order of the page, until it is full: a client may hold a whole result in memory.
     fn load_page_by_texts(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         use task_queue::dsl;
-        let wanted = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let wanted = shown(page.limit);
         let (mut matching, mut rest) = (Vec::new(), page);
         loop {
             let mut query = self.with_contained_data(rest.of(self.of_columns()));
@@ -302,24 +348,13 @@ impl<'a> Query<'a> {
             SelectionPlace::Ids(ids) => query.filter(dsl::id.eq_any(ids.iter().copied())),
             SelectionPlace::Range(first, last) => query.filter(dsl::id.between(first, last)),
         };
-        if let Some(classes) = self.classes {
-            query = query.filter(dsl::task_class.eq_any(classes));
+        for condition in self.conditions() {
+            query = match self.place {
+                // Hidden from the planner of SQLite, which would rather read all tasks of a class than a thousand named ones.
+                SelectionPlace::Ids(_) => query.filter(case_when(condition, true.into_sql::<Bool>()).otherwise(false)),
+                _ => query.filter(condition),
+            };
         }
-        let failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
-        let waiting = [TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
-        query = match self.status {
-            None => query,
-            Some(StatusFilter::Is(status)) => query.filter(dsl::last_status.eq(status.as_str())),
-            Some(StatusFilter::Exhausted) => {
-                query.filter(dsl::last_status.eq_any(failed)).filter(dsl::failed_retries.ge(allowed_retries()))
-            }
-            Some(StatusFilter::Quarantined) => query.filter(dsl::quarantined_on.is_not_null()),
-            Some(StatusFilter::Waiting) => query
-                .filter(dsl::last_status.eq_any(waiting))
-                .filter(dsl::failed_retries.lt(allowed_retries()))
-                .filter(dsl::quarantined_on.is_null()),
-            Some(StatusFilter::Due) => query.filter(dsl::due_on.le(self.now)),
-        };
         let schedules = || self.selection.schedules.iter().map(|id| id.0);
         query = match self.chain {
             Chain::Any => query,
@@ -366,6 +401,35 @@ impl<'a> Query<'a> {
             query = query.filter(dsl::updated_on.ge(SqlMoment::from(since.instant(&now))));
         }
         query
+    }
+
+    /// Returns the conditions of the class and the status.
+    fn conditions(&self) -> Vec<Condition<'a>> {
+        use task_queue::dsl;
+        let mut conditions: Vec<Condition<'a>> = Vec::new();
+        if let Some(classes) = self.classes {
+            conditions.push(Box::new(dsl::task_class.eq_any(classes).nullable()));
+        }
+        let failed = [TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
+        let waiting = [TaskStatus::Scheduled, TaskStatus::Failed, TaskStatus::Timeout].map(TaskStatus::as_str);
+        match self.status {
+            None => {}
+            Some(StatusFilter::Is(status)) => {
+                conditions.push(Box::new(dsl::last_status.eq(status.as_str()).nullable()));
+            }
+            Some(StatusFilter::Exhausted) => {
+                conditions.push(Box::new(dsl::last_status.eq_any(failed).nullable()));
+                conditions.push(Box::new(dsl::failed_retries.ge(allowed_retries()).nullable()));
+            }
+            Some(StatusFilter::Quarantined) => conditions.push(Box::new(dsl::quarantined_on.is_not_null().nullable())),
+            Some(StatusFilter::Waiting) => {
+                conditions.push(Box::new(dsl::last_status.eq_any(waiting).nullable()));
+                conditions.push(Box::new(dsl::failed_retries.lt(allowed_retries()).nullable()));
+                conditions.push(Box::new(dsl::quarantined_on.is_null().nullable()));
+            }
+            Some(StatusFilter::Due) => conditions.push(Box::new(dsl::due_on.le(self.now))),
+        }
+        conditions
     }
 
     fn has_texts(&self, meta: Option<ShownText>, data: ShownText) -> bool {

@@ -30,7 +30,7 @@ pub(crate) const FINISHED: i32 = 1;
 /// The value of `Finished` of a finished task if it or its class states how long it is kept.
 pub(crate) const FINISHED_WITH_KEEP: i32 = 2;
 /// The parts of the index of a status, each in the order of `StatusOn`.
-const PARTS: [i32; 3] = [NOT_FINISHED, FINISHED, FINISHED_WITH_KEEP];
+pub(crate) const PARTS: [i32; 3] = [NOT_FINISHED, FINISHED, FINISHED_WITH_KEEP];
 
 /// Returns the first `limit` rows of the parts of a status, one part after the other.
 pub(crate) fn part_by_part<T>(

@@ -32,9 +32,9 @@ const MOST_WORDS: usize = 30;
 pub(crate) struct TaskPageQuery {
     /// The words of a selection, as for `taskqueue status`.
     pub(crate) q: String,
-    /// Newest first, all tasks have ids below this one.
+    /// Newest first, all tasks are older than this one.
     pub(crate) before: Option<i64>,
-    /// Oldest first, all tasks have ids above this one.
+    /// Oldest first, all tasks are newer than this one.
     pub(crate) after: Option<i64>,
     /// At most this many.
     pub(crate) limit: Option<i64>,
@@ -144,6 +144,7 @@ pub(crate) async fn page(caller: Caller, Query(query): Query<TasksQuery>) -> Pag
     let found = caller.call(move |ctx| select_page(ctx, &wanted, start, limit)).await?;
     let all = (query.is_first_page() && found.next.is_none()).then_some(found.lines.as_slice());
     let body = html! {
+        @if selection.ended_statuses().is_some() { p.quiet { "In the order in which they ended." } }
         (list(&found, &columns, &query))
         @if caller.login.may >= Scope::Operate && !query.q.trim().is_empty() { (buttons(&query.q, &selection, all)) }
     };

@@ -59,7 +59,7 @@ impl<'a> RustRun<'a> {
     /// Watches the handler until it ends or is given up on.
     pub(crate) fn watch(&mut self) -> HandlerFinish {
         loop {
-            let wants_reports = self.live.save_after.has_passed();
+            let wants_reports = self.live.may_save();
             let turn = self.desk.wait(self.next_look(), wants_reports);
             if let Some(finish) = self.take_turn(turn) {
                 return finish;
