@@ -77,8 +77,8 @@ pub(crate) async fn tasks(caller: Caller, Query(query): Query<TaskPageQuery>) ->
 fn page_json(page: &SelectionPage) -> Object {
     let tasks: Vec<Object> = page.lines.iter().map(line_json).collect();
     let (next_before, next_after) = match page.next {
-        Some(PageStart::Before(id)) => (Some(id), None),
-        Some(PageStart::After(id)) => (None, Some(id)),
+        Some(PageStart::Before(place)) => (Some(place.id), None),
+        Some(PageStart::After(place)) => (None, Some(place.id)),
         None => (None, None),
     };
     Object::of(&json!({

@@ -18,8 +18,8 @@ use taskqueue_engine::{Context, EngineResult};
 
 /// How often the newest spans are read at most.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// How long the first page waits for the first figures.
-const FIRST_LIMIT: Duration = Duration::from_secs(1);
+/// How long the first page waits for the first figures. In a large store they take longer, and then change the page.
+const FIRST_LIMIT: Duration = Duration::from_millis(100);
 /// How long after its end a span is read once more: a transaction that ended tasks in it may be committed later.
 const SETTLED_AFTER: TimeDelta = TimeDelta::seconds(30);
 /// How long the database may take for a part.

@@ -137,6 +137,25 @@ each_engine! {
         shows(&server.get("/tasks?before=3&after=1"), &["before or after, not both"]);
     }
 
+    fn a_list_of_cancelled_tasks_has_the_last_one_first(db) {
+        db.configure(ECHO);
+        db.cli().stdin("{\"class\":\"echo\",\"in\":\"1h\"}\n".repeat(4)).run(&["queue", "--batch", "-"]).ok();
+        for id in ["3", "1", "4", "2"] {
+            db.cli().run(&["cancel", id]).ok();
+        }
+        let server = WebServer::start(db, &[]);
+        for (start, ids) in [("", ["2", "4", "1", "3"]), ("&after=0", ["3", "1", "4", "2"])] {
+            let mut address = format!("/tasks?q=status%3Dcancelled&columns=task&limit=1{start}");
+            for (place, id) in ids.iter().enumerate() {
+                let page = server.get(&address);
+                shows(&page, &[&format!("href=\"/tasks/{id}\"")]);
+                let next = page.body.split("rel=\"next\" href=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
+                assert_eq!(next.is_some(), place < 3, "{}", page.body);
+                address = next.unwrap_or_default().replace("&amp;", "&");
+            }
+        }
+    }
+
     fn a_schedule_shows_its_next_times_and_its_newest_tasks(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo", "--every", "0 3 * * *", "--tz", "UTC", "--name", "nightly"]).ok();

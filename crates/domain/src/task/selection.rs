@@ -4,6 +4,7 @@
 
 use std::str::FromStr;
 
+use chrono::{DateTime, TimeDelta, TimeZone, Utc};
 use wildmatch::WildMatch;
 
 use super::ids::TaskId;
@@ -24,23 +25,65 @@ const META_KEY: &str = "meta.NAME";
 /// The filter key for a value in the data.
 const DATA_KEY: &str = "data.NAME";
 
-/// Where a page of tasks begins, and its order: by id, or by the time at which they ended (see [`Selection::ended_statuses`]).
+/// A place in the order of a page: by id; or by the time since which tasks are over, and then by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagePlace {
+    /// The task.
+    pub id: TaskId,
+    /// Its time, if that determines the order.
+    pub over_on: Option<DateTime<Utc>>,
+}
+
+impl PagePlace {
+    /// Returns the place of a task in the order of the ids.
+    #[must_use]
+    pub const fn of(id: TaskId) -> Self {
+        Self { id, over_on: None }
+    }
+
+    /// Returns the place of a task that is over since this time. Only the years 1000 to 9999 can be compared with a row.
+    #[must_use]
+    pub fn over(id: TaskId, on: DateTime<Utc>) -> Self {
+        let year = |year: i32| Utc.with_ymd_and_hms(year, 1, 1, 0, 0, 0).single();
+        let on = year(1_000).map_or(on, |first| on.max(first));
+        Self {
+            id,
+            over_on: Some(
+                year(9_999).map_or(on, |last| on.min(last + (TimeDelta::days(365) - TimeDelta::microseconds(1)))),
+            ),
+        }
+    }
+}
+
+/// Where a page of tasks begins, and its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageStart {
-    /// Newest first: all tasks are older than this one.
-    Before(TaskId),
-    /// Oldest first: all tasks are newer than this one.
-    After(TaskId),
+    /// Newest first: all tasks are before this place.
+    Before(PagePlace),
+    /// Oldest first: all tasks are after this place.
+    After(PagePlace),
 }
 
 impl PageStart {
+    /// Newest first, from the newest task on.
+    pub const NEWEST: Self = Self::Before(PagePlace::of(TaskId(i64::MAX)));
+    /// Oldest first, from the oldest task on.
+    pub const OLDEST: Self = Self::After(PagePlace::of(TaskId(i64::MIN)));
+
     /// Returns the start of the page after one that ends with this task.
     #[must_use]
-    pub const fn continued(self, last: TaskId) -> Self {
+    pub const fn continued(self, last: PagePlace) -> Self {
         match self {
             Self::Before(_) => Self::Before(last),
             Self::After(_) => Self::After(last),
         }
+    }
+
+    /// Returns the place.
+    #[must_use]
+    pub const fn place(self) -> PagePlace {
+        let (Self::Before(place) | Self::After(place)) = self;
+        place
     }
 }
 
@@ -228,7 +271,8 @@ impl Selection {
         self.statuses.clone()
     }
 
-    /// Returns the statuses if nothing else selects and all of them are ends: pages of such tasks are in the order of their ends.
+    /// Returns the statuses if nothing else selects, and all of them mean that a task is over: an index has such tasks in the order
+    /// of that time.
     #[must_use]
     pub fn ended_statuses(&self) -> Option<Vec<TaskStatus>> {
         let end = |filter: &StatusFilter| match filter {

@@ -73,7 +73,8 @@ pub fn select_tasks(ctx: &mut Context, selection: &Selection) -> EngineResult<Ve
 pub fn select_oldest(ctx: &mut Context, selection: &Selection, most: usize) -> EngineResult<(Vec<TaskId>, bool)> {
     ctx.check_family_of(selection)?;
     let limit = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
-    let mut ids = ctx.store.select_page(selection, PageStart::After(TaskId(i64::MIN)), limit)?;
+    let page = ctx.store.select_page(selection, PageStart::OLDEST, limit)?;
+    let mut ids: Vec<TaskId> = page.into_iter().map(|place| place.id).collect();
     let has_more = ids.len() > most;
     ids.truncate(most);
     Ok((ids, has_more))

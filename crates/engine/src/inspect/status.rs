@@ -221,10 +221,11 @@ pub fn select_page(
 ) -> EngineResult<SelectionPage> {
     ctx.check_family_of(selection)?;
     let now = ctx.store.now()?;
-    let mut ids = ctx.store.select_page(selection, start, limit.saturating_add(1))?;
+    let mut places = ctx.store.select_page(selection, start, limit.saturating_add(1))?;
     let shown = usize::try_from(limit).unwrap_or(usize::MAX);
-    let has_further = ids.len() > shown;
-    ids.truncate(shown);
+    let has_further = places.len() > shown;
+    places.truncate(shown);
+    let ids: Vec<TaskId> = places.iter().map(|place| place.id).collect();
     let (mut tasks, mut read, mut bytes, mut at_once) = (Vec::with_capacity(ids.len()), 0, 0, READ_FIRST);
     while read < ids.len() && bytes < PAGE_BYTES {
         let part = &ids[read..ids.len().min(read + at_once)];
@@ -237,8 +238,8 @@ pub fn select_page(
         }
     }
     let has_more = has_further || read < ids.len();
-    ids.truncate(read);
-    let next = ids.last().filter(|_| has_more).map(|last| start.continued(*last));
+    places.truncate(read);
+    let next = places.last().filter(|_| has_more).map(|last| start.continued(*last));
     let lines = task_lines(ctx, now, tasks)?;
     Ok(SelectionPage { now, lines, next })
 }

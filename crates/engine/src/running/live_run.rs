@@ -24,7 +24,7 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::clock::Moment;
-use taskqueue_process::children::capture::CALL_EVERY;
+use taskqueue_process::children::capture::SHOW_FOLLOWED_EVERY;
 use taskqueue_process::children::child::{Captured, Control, Stream};
 use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::identity::ProcessIdentity;
@@ -127,8 +127,8 @@ impl<'a> LiveRun<'a> {
     }
 
     fn may_save(&self) -> bool {
-        let interval = if self.is_followed() { CALL_EVERY } else { SAVE_INTERVAL };
-        self.saved.is_none_or(|saved| saved.elapsed() >= interval)
+        let Some(elapsed) = self.saved.map(Moment::elapsed) else { return true };
+        elapsed >= SAVE_INTERVAL || elapsed >= SHOW_FOLLOWED_EVERY && self.is_followed()
     }
 
     fn save(&mut self) {

@@ -7,9 +7,8 @@ use taskqueue_host::clock::Moment;
 
 /// How often the output of a running handler is shown. If the handler ends sooner, it is shown once, after its end.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
-/// How often the observer of a handler is called at least, and its output shown while a reader follows it. A reader who comes does
-/// not wait for a call that is due later.
-pub const CALL_EVERY: Duration = Duration::from_millis(100);
+/// How often while a reader follows it.
+pub const SHOW_FOLLOWED_EVERY: Duration = Duration::from_millis(100);
 /// Larger captures are shown proportionally less often: the whole capture is written each time.
 const SHOWN_AT_EASE_BYTES: usize = 64 * 1024;
 
@@ -156,15 +155,20 @@ impl Showing {
         Self { next: Moment::after(SHOW_EVERY), next_if_followed: Moment::now(), shown_bytes: 0 }
     }
 
+    /// Returns true if the capture has grown since the last time.
+    pub(crate) const fn is_behind(&self, capture: &Capture) -> bool {
+        capture.total_bytes > self.shown_bytes
+    }
+
     /// Returns the capture if it is time to show it and it has grown since the last time.
     pub fn take(&mut self, capture: &Capture, is_followed: bool) -> Option<Captured> {
         let next = if is_followed { self.next_if_followed } else { self.next };
-        if capture.total_bytes == self.shown_bytes || !next.has_passed() {
+        if !self.is_behind(capture) || !next.has_passed() {
             return None;
         }
         let times = u32::try_from(capture.kept_bytes().div_ceil(SHOWN_AT_EASE_BYTES)).unwrap_or(u32::MAX);
         self.next = Moment::after(SHOW_EVERY.saturating_mul(times.max(1)));
-        self.next_if_followed = Moment::after(CALL_EVERY.saturating_mul(times.max(1)));
+        self.next_if_followed = Moment::after(SHOW_FOLLOWED_EVERY.saturating_mul(times.max(1)));
         self.shown_bytes = capture.total_bytes;
         Some(capture.so_far())
     }
@@ -198,11 +202,11 @@ mod tests {
         assert_eq!(showing.take(&capture, false), None);
         assert!(showing.take(&capture, true).is_some());
         let wait = |showing: &Showing| showing.next_if_followed.remaining();
-        assert!(wait(&showing) <= CALL_EVERY);
+        assert!(wait(&showing) <= SHOW_FOLLOWED_EVERY);
         capture.push(&[b'a'; 10 * SHOWN_AT_EASE_BYTES]);
         showing.next_if_followed = Moment::now();
         assert!(showing.take(&capture, true).is_some());
-        assert!(wait(&showing) > CALL_EVERY);
+        assert!(wait(&showing) > SHOW_FOLLOWED_EVERY);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 
-use super::capture::{CALL_EVERY, Capture, Captured, Showing, Stream};
+use super::capture::{Capture, Captured, SHOW_FOLLOWED_EVERY, Showing, Stream};
 use super::event_socket::EventSocket;
 use super::observer::{Control, IsReport, Observer};
 use crate::spawning::spawn::{Input, Pipes};
@@ -16,6 +16,8 @@ use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::{Moment, poll_wait};
 use taskqueue_host::files::lines::LineSplitter;
 
+/// How often the observer is called at least; the promise is 500 ms.
+const IDLE_EVERY: Duration = Duration::from_millis(400);
 /// A flood of messages from the socket must not starve the pipes.
 const MESSAGES_PER_TURN: usize = 32;
 /// The capacity of a pipe.
@@ -79,7 +81,7 @@ impl<'a> Pump<'a> {
             captures: [Capture::new(limit_bytes), Capture::new(limit_bytes)],
             showings: [Showing::begin(), Showing::begin()],
             lines: LineSplitter::default(),
-            next_idle: Moment::after(CALL_EVERY),
+            next_idle: Moment::after(IDLE_EVERY),
             buffer: Vec::with_capacity(READ_BYTES),
         };
         // Most data fits into the pipe at once; then there is nothing to poll for.
@@ -111,13 +113,17 @@ impl<'a> Pump<'a> {
             }
         }
         if self.next_idle.has_passed() {
-            self.show(observer);
+            let is_followed = observer.is_followed();
+            self.show(observer, is_followed);
             match observer.idle() {
                 Control::Continue => {}
                 Control::AskToEnd(reason) => turn.ask = Some(reason),
                 Control::Kill => turn.kill = true,
             }
-            self.next_idle = Moment::after(CALL_EVERY);
+            // A reader who comes soon must not wait for output that is there.
+            let is_behind =
+                self.showings.iter().zip(&self.captures).any(|(showing, capture)| showing.is_behind(capture));
+            self.next_idle = Moment::after(if is_followed || is_behind { SHOW_FOLLOWED_EVERY } else { IDLE_EVERY });
         }
         turn
     }
@@ -177,11 +183,11 @@ impl<'a> Pump<'a> {
         if let Some(bytes) = read_once(fd, &mut self.buffer) {
             capture.push(bytes);
             observer.output(stream, bytes);
+            self.next_idle = self.next_idle.min(Moment::after(SHOW_FOLLOWED_EVERY));
         }
     }
 
-    fn show(&mut self, observer: &mut dyn Observer) {
-        let is_followed = observer.is_followed();
+    fn show(&mut self, observer: &mut dyn Observer, is_followed: bool) {
         let streams = [Stream::Stdout, Stream::Stderr];
         for ((stream, capture), showing) in streams.into_iter().zip(&self.captures).zip(&mut self.showings) {
             if let Some(so_far) = showing.take(capture, is_followed) {

@@ -23,7 +23,7 @@ use taskqueue_domain::task::data_filter::DataFilter;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::selection::{ClassFilter, PageStart, Selection, StatusFilter};
+use taskqueue_domain::task::selection::{ClassFilter, PagePlace, PageStart, Selection, StatusFilter};
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;
@@ -54,17 +54,17 @@ enum SelectionPlace<'a> {
 
 /// A page of ids.
 #[derive(Clone, Copy)]
-pub(super) struct IdPage {
-    pub(super) start: PageStart,
-    pub(super) limit: i64,
+struct IdPage {
+    start: PageStart,
+    limit: i64,
 }
 
 impl IdPage {
     fn of<'a>(self, query: TaskIds<'a>) -> TaskIds<'a> {
         use task_queue::dsl;
         match self.start {
-            PageStart::Before(id) => query.filter(dsl::id.lt(id.0)).order(dsl::id.desc()),
-            PageStart::After(id) => query.filter(dsl::id.gt(id.0)).order(dsl::id),
+            PageStart::Before(place) => query.filter(dsl::id.lt(place.id.0)).order(dsl::id.desc()),
+            PageStart::After(place) => query.filter(dsl::id.gt(place.id.0)).order(dsl::id),
         }
     }
 
@@ -72,11 +72,11 @@ impl IdPage {
     fn of_ids(self, mut ids: Vec<i64>) -> Vec<i64> {
         ids.sort_unstable();
         match self.start {
-            PageStart::Before(id) => {
-                ids.truncate(ids.partition_point(|known| *known < id.0));
+            PageStart::Before(place) => {
+                ids.truncate(ids.partition_point(|known| *known < place.id.0));
                 ids.reverse();
             }
-            PageStart::After(id) => drop(ids.drain(..ids.partition_point(|known| *known <= id.0))),
+            PageStart::After(place) => drop(ids.drain(..ids.partition_point(|known| *known <= place.id.0))),
         }
         ids.truncate(shown(self.limit));
         ids
@@ -104,12 +104,18 @@ impl Store {
         self.select(selection, None)
     }
 
-    /// Returns a page of the tasks of a selection: at most `limit`, in the order of the page.
+    /// Returns a page of the tasks of a selection: at most `limit`, in the order of the page. A start with a time counts for a
+    /// selection with [`Selection::ended_statuses`].
     ///
     /// # Errors
-    /// The database could not be queried, or a page in the order of ends begins after a task that is gone.
-    pub fn select_page(&mut self, selection: &Selection, start: PageStart, limit: i64) -> StoreResult<Vec<TaskId>> {
-        self.select(selection, Some(IdPage { start, limit }))
+    /// The database could not be queried.
+    pub fn select_page(&mut self, selection: &Selection, start: PageStart, limit: i64) -> StoreResult<Vec<PagePlace>> {
+        let PagePlace { id, over_on } = start.place();
+        if let Some((on, statuses)) = over_on.zip(selection.ended_statuses()) {
+            return self.read(|conn| load_ended(&statuses, (on, id), start, limit, conn));
+        }
+        let ids = self.select(selection, Some(IdPage { start, limit }))?;
+        Ok(ids.into_iter().map(PagePlace::of).collect())
     }
 
     /// Returns those of these tasks that exist, in the order of their ids.
@@ -144,16 +150,9 @@ impl Store {
             let statuses = statuses_of(selection);
             let unmarked = AllUnmarked::load(conn, None)?.ids();
             // Those that are left out below must not shorten the page.
-            let spare = i64::try_from(unmarked.len()).unwrap_or(i64::MAX);
+            let spare =
+                if selection.statuses.is_empty() { 0 } else { i64::try_from(unmarked.len()).unwrap_or(i64::MAX) };
             let asked = page.map(|page| IdPage { limit: page.limit.saturating_add(spare), ..page });
-            if let Some(page) = asked
-                && let Some(statuses) = selection.ended_statuses()
-            {
-                let mut found = load_ended(&statuses, page, conn)?;
-                found.retain(|id| !unmarked.contains(id));
-                found.truncate(shown(page.limit - spare));
-                return Ok(found.into_iter().map(TaskId).collect());
-            }
             let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
             let mut found = BTreeSet::new();
             for status in statuses.iter().copied() {
@@ -194,7 +193,7 @@ impl Store {
 }
 
 /// Returns a limit as a length.
-pub(super) fn shown(limit: i64) -> usize {
+pub(crate) fn shown(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
@@ -247,7 +246,7 @@ impl<'a> Query<'a> {
             Some(page) if compares_texts => self.load_page_by_texts(page, conn),
             Some(page) => self.load_page(page, conn),
             None if !self.selection.data.is_empty() => {
-                self.load_page_by_texts(IdPage { start: PageStart::After(TaskId(i64::MIN)), limit: i64::MAX }, conn)
+                self.load_page_by_texts(IdPage { start: PageStart::OLDEST, limit: i64::MAX }, conn)
             }
             None if compares_texts => {
                 let query = self.of_columns().filter(dsl::meta.is_not_null());
@@ -262,25 +261,34 @@ impl<'a> Query<'a> {
     /// No index has the tasks of a class or a status in the order of their ids. For it, an engine may read and sort millions.
     fn load_page(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         use task_queue::dsl;
-        if self.has_index_without_order() {
+        if self.is_in_no_order() {
             let near: Vec<i64> = page.of(dsl::task_queue.select(dsl::id).into_boxed()).limit(FEW_ROWS).load(conn)?;
             let found = page.of_ids(self.load_among(&near, conn)?);
             if found.len() == shown(page.limit) || near.len() < shown(FEW_ROWS) {
                 return Ok(found);
             }
-            if let Some(few) = self.load_few(conn)? {
+            if !self.compares_rows()
+                && let Some(few) = self.load_few(conn)?
+            {
                 return Ok(page.of_ids(few));
             }
         }
         Ok(page.of(self.of_columns()).limit(page.limit).load(conn)?)
     }
 
-    fn has_index_without_order(&self) -> bool {
+    /// Returns true if an engine may use an index that is in another order than the page.
+    fn is_in_no_order(&self) -> bool {
         let Selection { statuses, classes, queued_by, older_secs, newer_secs, since, .. } = self.selection.clone();
         let rest = Selection { queued_by, older_secs, newer_secs, since, ..Selection::default() };
-        let has_some = !statuses.is_empty() || !classes.is_empty();
         let is_everywhere = matches!(self.place, SelectionPlace::Everywhere);
-        is_everywhere && has_some && *self.selection == Selection { statuses, classes, ..rest }
+        let has_index = !statuses.is_empty() || !classes.is_empty();
+        is_everywhere && has_index && *self.selection == Selection { statuses, classes, ..rest }
+    }
+
+    /// Returns true if rows must be read to compare columns that no index has.
+    const fn compares_rows(&self) -> bool {
+        let Selection { queued_by, older_secs, newer_secs, since, .. } = self.selection;
+        !queued_by.is_empty() || older_secs.is_some() || newer_secs.is_some() || since.is_some()
     }
 
     /// Returns the tasks in any order if they are few.
@@ -322,7 +330,7 @@ impl<'a> Query<'a> {
             let part = query.limit(DATA_ROWS).select((dsl::id, dsl::meta, dsl::task_data));
             let rows: Vec<TextsRow> = part.load(conn)?;
             let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < DATA_ROWS;
-            rest.start = rows.last().map_or(rest.start, |(id, ..)| page.start.continued(TaskId(*id)));
+            rest.start = rows.last().map_or(rest.start, |(id, ..)| page.start.continued(PagePlace::of(TaskId(*id))));
             matching.extend(rows.into_iter().filter_map(|(id, meta, data)| self.has_texts(meta, data).then_some(id)));
             if is_last || matching.len() >= wanted {
                 matching.truncate(wanted);

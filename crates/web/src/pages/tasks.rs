@@ -2,6 +2,7 @@
 
 use axum::extract::Query;
 use axum::response::Response;
+use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -15,7 +16,7 @@ use crate::login::Login;
 use crate::problem::Problem;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::{PageStart, Selection};
+use taskqueue_domain::task::selection::{PagePlace, PageStart, Selection};
 use taskqueue_engine::inspect::status::{SelectionPage, select_page};
 
 /// How many tasks a page shows.
@@ -32,9 +33,9 @@ const MOST_WORDS: usize = 30;
 pub(crate) struct TaskPageQuery {
     /// The words of a selection, as for `taskqueue status`.
     pub(crate) q: String,
-    /// Newest first, all tasks are older than this one.
+    /// Newest first, all tasks are before this one.
     pub(crate) before: Option<i64>,
-    /// Oldest first, all tasks are newer than this one.
+    /// Oldest first, all tasks are after this one.
     pub(crate) after: Option<i64>,
     /// At most this many.
     pub(crate) limit: Option<i64>,
@@ -48,16 +49,35 @@ pub(crate) struct TasksQuery {
     before: Option<i64>,
     after: Option<i64>,
     limit: Option<i64>,
+    /// The time since which the task of `before` or `after` is over, if the tasks are in the order of these times.
+    over: Option<DateTime<Utc>>,
     /// The names of columns.
     pub(crate) columns: String,
+}
+
+fn over_on(place: PagePlace) -> String {
+    let text = |over_on: DateTime<Utc>| encoded(&over_on.to_rfc3339_opts(SecondsFormat::Micros, true));
+    place.over_on.map(|over_on| format!("&over={}", text(over_on))).unwrap_or_default()
+}
+
+/// Returns where a page of tasks that are over begins, in the order of that time.
+fn ended_start(start: PageStart, over: Option<DateTime<Utc>>) -> PageStart {
+    let id = start.place().id;
+    let over = match (over, start) {
+        (Some(over), _) => over,
+        (None, PageStart::NEWEST) => DateTime::<Utc>::MAX_UTC,
+        (None, PageStart::After(_)) if id.0 <= 0 => DateTime::<Utc>::MIN_UTC,
+        (None, _) => return start,
+    };
+    start.continued(PagePlace::over(id, over))
 }
 
 impl TasksQuery {
     /// Returns the address of another page with the same tasks and columns; of the newest tasks without a start.
     fn address(&self, start: Option<PageStart>) -> String {
         let start = match start {
-            Some(PageStart::Before(id)) => format!("&before={id}"),
-            Some(PageStart::After(id)) => format!("&after={id}"),
+            Some(PageStart::Before(place)) => format!("&before={}{}", place.id, over_on(place)),
+            Some(PageStart::After(place)) => format!("&after={}{}", place.id, over_on(place)),
             None => String::new(),
         };
         let limit = self.limit.map(|limit| format!("&limit={limit}")).unwrap_or_default();
@@ -77,8 +97,9 @@ impl TasksQuery {
 pub(crate) fn page_start(before: Option<i64>, after: Option<i64>) -> Result<PageStart, Problem> {
     match (before, after) {
         (Some(_), Some(_)) => Err(Problem::input("a page of tasks has before or after, not both")),
-        (_, Some(after)) => Ok(PageStart::After(TaskId(after))),
-        (before, None) => Ok(PageStart::Before(before.map_or(TaskId(i64::MAX), TaskId))),
+        (_, Some(after)) => Ok(PageStart::After(PagePlace::of(TaskId(after)))),
+        (Some(before), None) => Ok(PageStart::Before(PagePlace::of(TaskId(before)))),
+        (None, None) => Ok(PageStart::NEWEST),
     }
 }
 
@@ -131,7 +152,9 @@ fn words(text: &str) -> Vec<String> {
 /// Returns what is listed, where it begins, and with which columns.
 fn wanted(app: &App, query: &TasksQuery) -> Result<(Selection, PageStart, Vec<&'static Column>), Problem> {
     let columns = chosen(&query.columns).map_err(Problem::input)?;
-    Ok((selection(app, &query.q)?, page_start(query.before, query.after)?, columns))
+    let (selection, start) = (selection(app, &query.q)?, page_start(query.before, query.after)?);
+    let start = if selection.ended_statuses().is_some() { ended_start(start, query.over) } else { start };
+    Ok((selection, start, columns))
 }
 
 pub(crate) async fn page(caller: Caller, Query(query): Query<TasksQuery>) -> Page {
@@ -144,7 +167,6 @@ pub(crate) async fn page(caller: Caller, Query(query): Query<TasksQuery>) -> Pag
     let found = caller.call(move |ctx| select_page(ctx, &wanted, start, limit)).await?;
     let all = (query.is_first_page() && found.next.is_none()).then_some(found.lines.as_slice());
     let body = html! {
-        @if selection.ended_statuses().is_some() { p.quiet { "In the order in which they ended." } }
         (list(&found, &columns, &query))
         @if caller.login.may >= Scope::Operate && !query.q.trim().is_empty() { (buttons(&query.q, &selection, all)) }
     };
@@ -200,7 +222,7 @@ fn list(found: &SelectionPage, columns: &[&Column], query: &TasksQuery) -> Marku
             @if query.is_oldest_first() {
                 a href=(query.address(None)) { "Newest first" }
             } @else {
-                a href=(query.address(Some(PageStart::After(TaskId(0))))) { "Oldest first" }
+                a href=(query.address(Some(PageStart::After(PagePlace::of(TaskId(0)))))) { "Oldest first" }
             }
         }
     }

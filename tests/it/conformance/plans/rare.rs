@@ -113,6 +113,30 @@ pub(super) fn check(db: &TestDb) {
         500,
         &format!("SELECT \"Id\", \"NextAttemptOn\" FROM \"TaskQueue\" WHERE \"Id\" IN ({tasks})"),
     );
+    // store::reading::selections::load_among: also on SQLite, which would rather read the whole class.
+    let _ = is_found_by(
+        db,
+        &by_id(db, "TaskQueue"),
+        500,
+        &format!(
+            "SELECT \"Id\" FROM \"TaskQueue\" WHERE \"Id\" IN ({tasks}) AND CASE WHEN \"TaskClass\" IN ('class3') THEN TRUE ELSE FALSE END
+             AND CASE WHEN \"LastStatus\" = 'success' THEN TRUE ELSE FALSE END"
+        ),
+    );
+    // store::reading::ended_pages::load_ended, in both directions.
+    let now = now(db.engine);
+    for (least, greatest, order) in [("<=", "<", " DESC"), (">=", ">", "")] {
+        is_read_from(
+            db,
+            "TaskQueueByStatus",
+            51,
+            &format!(
+                "SELECT \"StatusOn\", \"Id\" FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success' AND \"Finished\" = 1
+                 AND \"StatusOn\" {least} {now} AND (\"StatusOn\" {greatest} {now} OR \"Id\" {greatest} 40000)
+                 ORDER BY \"LastStatus\"{order}, \"Finished\"{order}, \"StatusOn\"{order}, \"Id\"{order} LIMIT 51"
+            ),
+        );
+    }
     // store::reading::ends::count_ends: of 50,000 successful tasks, the key of 2,000 is kept until within these two hours. The
     // others were updated before.
     let is_postgres = db.engine == EngineUnderTest::Postgres;

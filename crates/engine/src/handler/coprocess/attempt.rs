@@ -15,10 +15,12 @@ use taskqueue_domain::run::ending::{Ending, ReportedError};
 use taskqueue_domain::run::exit_rules::ExitMeaning;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;
-use taskqueue_process::children::capture::{CALL_EVERY, Captured, Stream};
+use taskqueue_process::children::capture::{Captured, SHOW_FOLLOWED_EVERY, Stream};
 use taskqueue_process::children::child::Control;
 use taskqueue_process::children::event_socket::EventSocket;
 
+/// How often the observer is called; the contract is 500 ms.
+const IDLE_EVERY: Duration = Duration::from_millis(400);
 /// How many processes may end without having read the run. After that many, the run is taken for the cause.
 const MOST_TRIES: u32 = 3;
 /// Limits how many socket messages are read at once, so that a flood of them cannot delay an answer.
@@ -67,7 +69,7 @@ impl<'a> CoprocessAttempt<'a> {
             observer,
             ticket: Arc::new(ticket),
             decided: None,
-            next_idle: Moment::after(CALL_EVERY),
+            next_idle: Moment::after(IDLE_EVERY),
             tries: 0,
             said: Said::default(),
             inbox: None,
@@ -109,7 +111,7 @@ impl<'a> CoprocessAttempt<'a> {
         if !self.next_idle.has_passed() {
             return false;
         }
-        self.next_idle = Moment::after(CALL_EVERY);
+        self.next_idle = Moment::after(IDLE_EVERY);
         // A run that waits for a process has not begun, so it does not count as silent.
         self.observer.heartbeat();
         self.observer.idle() != Control::Continue
@@ -137,11 +139,12 @@ impl<'a> CoprocessAttempt<'a> {
             self.pass_messages(at);
             let mut control = Control::Continue;
             if self.next_idle.has_passed() {
-                if let Some(so_far) = self.ticket.stderr_so_far(self.observer.is_followed()) {
+                let is_followed = self.observer.is_followed();
+                if let Some(so_far) = self.ticket.stderr_so_far(is_followed) {
                     self.observer.output_so_far(Stream::Stderr, so_far);
                 }
                 control = self.observer.idle();
-                self.next_idle = Moment::after(CALL_EVERY);
+                self.next_idle = Moment::after(if is_followed { SHOW_FOLLOWED_EVERY } else { IDLE_EVERY });
             }
             if control == Control::Kill {
                 self.decided.get_or_insert(Ending::Stopped);
