@@ -107,8 +107,13 @@ each_engine! {
         assert_eq!(pages("status=cancelled", newest, 1), [5, 4, 2]);
         assert_eq!(pages("status=cancelled", oldest, 1), [2, 4, 5]);
         // The last task of a page may change, or go, before the next page is read.
-        let mut retry = |last: TaskId| drop(db.cli().run(&["retry", &last.to_string()]).ok());
-        assert_eq!(all_pages(db, "status=cancelled", oldest, 1, &mut retry), [2, 4, 5]);
+        let mut retry_or_delete = |last: TaskId| {
+            db.cli().run(&["retry", &last.to_string()]).ok();
+            if last == TaskId(4) {
+                db.execute("DELETE FROM \"TaskQueue\" WHERE \"Id\" = 4");
+            }
+        };
+        assert_eq!(all_pages(db, "status=cancelled", oldest, 1, &mut retry_or_delete), [2, 4, 5]);
     }
 
     fn each_filter_selects_what_it_says(db) {

@@ -134,6 +134,25 @@ each_engine! {
         }
     }
 
+    fn a_page_is_not_shortened_by_a_retry_in_progress(db) {
+        let mut ctx = willing(db);
+        for _ in 0..6 {
+            queue(&mut ctx, "work");
+        }
+        db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'failed', \"Attempts\" = 1, \"FailedRetries\" = 1, \"MaxRetries\" = 3");
+        db.execute(
+            "INSERT INTO \"TaskQueueRuns\"
+             (\"TaskQueueId\", \"TaskClass\", \"Status\", \"StartedOn\", \"FinishedOn\", \"Token\", \"ErrorCode\", \"ErrorMessage\")
+             SELECT \"Id\", \"TaskClass\", 'error', \"QueuedOn\", \"QueuedOn\", 'x', 'exit:75', 'x' FROM \"TaskQueue\"",
+        );
+        assert_eq!(start_due(&mut ctx.store, "r", 2).len(), 2);
+        for text in ["error=exit:75", "status=failed", "class=work error=exit:75"] {
+            let selection = Selection::parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
+            assert_eq!(ctx.store.select_page(&selection, PageStart::OLDEST, 3).unwrap().len(), 3, "{text}");
+            assert_eq!(paged(&mut ctx, &selection, PageStart::NEWEST, 3).len(), 4, "{text}");
+        }
+    }
+
     fn pages_by_data_go_on_where_a_part_of_the_rows_ends(db) {
         let mut ctx = willing(db);
         db.execute(&format!(

@@ -145,10 +145,10 @@ each_engine! {
         }
         let server = WebServer::start(db, &[]);
         for (start, ids) in [("", ["2", "4", "1", "3"]), ("&after=0", ["3", "1", "4", "2"])] {
-            let mut address = format!("/tasks?q=status%3Dcancelled&columns=task&limit=1{start}");
+            let mut address = format!("/tasks?q=status%3Dcancelled&columns=task+when&limit=1{start}");
             for (place, id) in ids.iter().enumerate() {
                 let page = server.get(&address);
-                shows(&page, &[&format!("href=\"/tasks/{id}\"")]);
+                shows(&page, &[&format!("href=\"/tasks/{id}\""), "ended <time", "since which they are over"]);
                 let next = page.body.split("rel=\"next\" href=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
                 assert_eq!(next.is_some(), place < 3, "{}", page.body);
                 address = next.unwrap_or_default().replace("&amp;", "&");

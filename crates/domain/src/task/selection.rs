@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use chrono::{DateTime, TimeDelta, TimeZone, Utc};
+use chrono::{DateTime, Utc};
 use wildmatch::WildMatch;
 
 use super::ids::TaskId;
@@ -41,17 +41,10 @@ impl PagePlace {
         Self { id, over_on: None }
     }
 
-    /// Returns the place of a task that is over since this time. Only the years 1000 to 9999 can be compared with a row.
+    /// Returns the place of a task that is over since this time.
     #[must_use]
-    pub fn over(id: TaskId, on: DateTime<Utc>) -> Self {
-        let year = |year: i32| Utc.with_ymd_and_hms(year, 1, 1, 0, 0, 0).single();
-        let on = year(1_000).map_or(on, |first| on.max(first));
-        Self {
-            id,
-            over_on: Some(
-                year(9_999).map_or(on, |last| on.min(last + (TimeDelta::days(365) - TimeDelta::microseconds(1)))),
-            ),
-        }
+    pub const fn over(id: TaskId, on: DateTime<Utc>) -> Self {
+        Self { id, over_on: Some(on) }
     }
 }
 

@@ -313,7 +313,8 @@ pub(super) fn shared_claim_transaction<T>(
 ) -> StoreResult<T> {
     write_transaction(conn, |conn| {
         // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
-        of_engine!(servers: share_runs(conn), else ())?;
+        let shared: QueryResult<()> = of_engine!(servers: share_runs(conn), else ());
+        shared?;
         work(conn)
     })
 }

@@ -1,5 +1,6 @@
 //! Pages of tasks that are over, in the order of `StatusOn`. There can be millions, and no index has those of a status in the order
-//! of their ids.
+//! of their ids. On SQLite, tasks of the same instant that SQL has written with different numbers of digits can be left out where a
+//! page ends between them.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -25,13 +26,14 @@ pub(crate) fn load_ended(
     limit: i64,
     conn: &mut AnyConnection,
 ) -> StoreResult<Vec<PagePlace>> {
+    let on = SqlMoment::from(on).max(SqlMoment::beginning());
     let mut found: Vec<Place> = Vec::new();
     for status in statuses {
         for part in PARTS {
             let query = dsl::task_queue.filter(dsl::last_status.eq(status.as_str())).filter(dsl::finished.eq(part));
             let query = query.select((dsl::status_on, dsl::id)).limit(limit);
             // The first condition determines where the scan of the index begins. The order names all columns of the index.
-            let (least, greatest) = (shortest(on.into()).nullable(), any_year(on.into()).nullable());
+            let (least, greatest) = (shortest(on).nullable(), any_year(on).nullable());
             found.extend(match start {
                 PageStart::Before(_) => query
                     .filter(dsl::status_on.le(greatest))

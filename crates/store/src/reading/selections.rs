@@ -150,8 +150,7 @@ impl Store {
             let statuses = statuses_of(selection);
             let unmarked = AllUnmarked::load(conn, None)?.ids();
             // Those that are left out below must not shorten the page.
-            let spare =
-                if selection.statuses.is_empty() { 0 } else { i64::try_from(unmarked.len()).unwrap_or(i64::MAX) };
+            let spare = if statuses == [None] { 0 } else { i64::try_from(unmarked.len()).unwrap_or(i64::MAX) };
             let asked = page.map(|page| IdPage { limit: page.limit.saturating_add(spare), ..page });
             let meant: Vec<i64> = unmarked.iter().copied().filter(|id| names(selection, &ids, *id)).collect();
             let mut found = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! `GET /tasks?q=SELECTION&columns=NAMES&before=ID`: the tasks of a selection, in the language of the command line.
+//! `GET /tasks?q=SELECTION&columns=NAMES&before=ID&over=TIME`: the tasks of a selection, in the language of the command line.
 
 use axum::extract::Query;
 use axum::response::Response;
@@ -33,9 +33,9 @@ const MOST_WORDS: usize = 30;
 pub(crate) struct TaskPageQuery {
     /// The words of a selection, as for `taskqueue status`.
     pub(crate) q: String,
-    /// Newest first, all tasks are before this one.
+    /// Newest first, all tasks have ids below this one.
     pub(crate) before: Option<i64>,
-    /// Oldest first, all tasks are after this one.
+    /// Oldest first, all tasks have ids above this one.
     pub(crate) after: Option<i64>,
     /// At most this many.
     pub(crate) limit: Option<i64>,
@@ -89,7 +89,7 @@ impl TasksQuery {
     }
 
     const fn is_first_page(&self) -> bool {
-        matches!((self.before, self.after), (None, None | Some(0)))
+        matches!((self.before, self.after, self.over), (None, None | Some(0), None))
     }
 }
 
@@ -167,7 +167,7 @@ pub(crate) async fn page(caller: Caller, Query(query): Query<TasksQuery>) -> Pag
     let found = caller.call(move |ctx| select_page(ctx, &wanted, start, limit)).await?;
     let all = (query.is_first_page() && found.next.is_none()).then_some(found.lines.as_slice());
     let body = html! {
-        (list(&found, &columns, &query))
+        (list(&found, &columns, &query, start.place().over_on.is_some()))
         @if caller.login.may >= Scope::Operate && !query.q.trim().is_empty() { (buttons(&query.q, &selection, all)) }
     };
     Ok(show(&caller.login, &query, &body))
@@ -205,13 +205,14 @@ fn show(login: &Login, query: &TasksQuery, list: &Markup) -> Response {
     whole_page("Tasks", "/tasks", Some(login), Refresh::OnChanges, &body)
 }
 
-fn list(found: &SelectionPage, columns: &[&Column], query: &TasksQuery) -> Markup {
+fn list(found: &SelectionPage, columns: &[&Column], query: &TasksQuery, is_over: bool) -> Markup {
     let end = match (found.lines.is_empty(), query.is_first_page()) {
         (true, true) => return html! { p { "No task matches." } },
         (false, true) => "These are all.",
         (_, false) => "There are no more.",
     };
     html! {
+        @if is_over { p.quiet { "Listed by the time since which they are over." } }
         (table_of(columns, &found.lines, found.now))
         p {
             @if let Some(next) = found.next {
