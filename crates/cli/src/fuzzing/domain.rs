@@ -56,7 +56,7 @@ fn assert_storable(value: &Value, depth_left: usize) {
 /// A line of a batch, and all later checks of a task.
 pub fn batch_line(input: &[u8]) {
     let line = text(input);
-    let parsed = BatchLine::read(line).and_then(|read| parse_line(read, "somebody", &now()));
+    let parsed = BatchLine::read(line).and_then(|read| parse_line(read, "ann", &now()));
     let Ok(ParsedLine { request, names }) = parsed else { return };
     let _ = resolve_names(&[names.clone(), names]);
     if let Some(data) = &request.data {

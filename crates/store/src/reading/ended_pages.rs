@@ -9,7 +9,7 @@ use crate::StoreResult;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{SqlMoment, any_year, shortest};
-use crate::reading::selections::shown;
+use crate::reading::selections::length_of;
 use crate::reading::status::PARTS;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
@@ -53,6 +53,6 @@ pub(crate) fn load_ended(
     if matches!(start, PageStart::Before(_)) {
         found.reverse();
     }
-    found.truncate(shown(limit));
+    found.truncate(length_of(limit));
     Ok(found.into_iter().map(|(on, id)| PagePlace { id: TaskId(id), over_on: on.map(DateTime::from) }).collect())
 }

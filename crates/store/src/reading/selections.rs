@@ -78,7 +78,7 @@ impl IdPage {
             }
             PageStart::After(place) => drop(ids.drain(..ids.partition_point(|known| *known <= place.id.0))),
         }
-        ids.truncate(shown(self.limit));
+        ids.truncate(length_of(self.limit));
         ids
     }
 }
@@ -192,7 +192,7 @@ impl Store {
 }
 
 /// Returns a limit as a length.
-pub(crate) fn shown(limit: i64) -> usize {
+pub(crate) fn length_of(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
@@ -260,10 +260,10 @@ impl<'a> Query<'a> {
     /// No index has the tasks of a class or a status in the order of their ids. For it, an engine may read and sort millions.
     fn load_page(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         use task_queue::dsl;
-        if self.is_in_no_order() {
+        if self.has_index_in_another_order() {
             let near: Vec<i64> = page.of(dsl::task_queue.select(dsl::id).into_boxed()).limit(FEW_ROWS).load(conn)?;
             let found = page.of_ids(self.load_among(&near, conn)?);
-            if found.len() == shown(page.limit) || near.len() < shown(FEW_ROWS) {
+            if found.len() == length_of(page.limit) || near.len() < length_of(FEW_ROWS) {
                 return Ok(found);
             }
             if !self.compares_rows()
@@ -276,7 +276,7 @@ impl<'a> Query<'a> {
     }
 
     /// Returns true if an engine may use an index that is in another order than the page.
-    fn is_in_no_order(&self) -> bool {
+    fn has_index_in_another_order(&self) -> bool {
         let Selection { statuses, classes, queued_by, older_secs, newer_secs, since, .. } = self.selection.clone();
         let rest = Selection { queued_by, older_secs, newer_secs, since, ..Selection::default() };
         let is_everywhere = matches!(self.place, SelectionPlace::Everywhere);
@@ -297,14 +297,14 @@ impl<'a> Query<'a> {
         if is_due && !has_only_statuses {
             let of_all = Query { selection: &Selection::default(), classes: None, ..*self };
             let due: Vec<i64> = of_all.of_columns().limit(FEW_ROWS).load(conn)?;
-            if due.len() < shown(FEW_ROWS) {
+            if due.len() < length_of(FEW_ROWS) {
                 return self.load_among(&due, conn).map(Some);
             }
         }
         let is_covered = has_only_statuses && (is_due || matches!(self.status, Some(StatusFilter::Is(_))));
         let few = if is_covered { FEW_IDS } else { FEW_ROWS };
         let found: Vec<i64> = self.of_columns().limit(few).load(conn)?;
-        Ok((found.len() < shown(few)).then_some(found))
+        Ok((found.len() < length_of(few)).then_some(found))
     }
 
     /// Returns those of these tasks that match, in any order: with one, MySQL needed seconds.
@@ -319,7 +319,7 @@ impl<'a> Query<'a> {
     /// Reads the data part by part, in the order of the page, until it is full: a client may hold a whole result in memory.
     fn load_page_by_texts(&self, page: IdPage, conn: &mut AnyConnection) -> StoreResult<Vec<i64>> {
         use task_queue::dsl;
-        let wanted = shown(page.limit);
+        let wanted = length_of(page.limit);
         let (mut matching, mut rest) = (Vec::new(), page);
         loop {
             let mut query = self.with_contained_data(rest.of(self.of_columns()));

@@ -109,9 +109,7 @@ fn when(line: &TaskLine, now: DateTime<Utc>) -> Markup {
         (_, Reason::NotYet { on, .. }) => html! { "due " (time(*on, now)) },
         (Some(run), _) if run.finished_on.is_some() => html! { "ended " (maybe_time(run.finished_on, now)) },
         // It has ended without a run.
-        _ if line.task.status.is(TaskStatus::Cancelled) || line.task.status.is(TaskStatus::Expired) => {
-            html! { "ended " (time(line.task.updated_on, now)) }
-        }
+        _ if line.task.is_settled() => html! { "ended " (time(line.task.updated_on, now)) },
         _ => html! { "queued " (time(line.task.queued_on, now)) },
     }
 }
