@@ -34,7 +34,7 @@ pub fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     if length > TimeDelta::zero() { format!("in {}", distance(length)) } else { format!("{} ago", distance(length)) }
 }
 
-/// Formats `12`, or `50000+` if counting stopped.
+/// Formats `12`, or `10000+` if counting stopped.
 pub fn count(counted: Counted) -> String {
     if counted.or_more { format!("{}+", counted.count) } else { counted.count.to_string() }
 }

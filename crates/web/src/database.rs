@@ -13,17 +13,19 @@ use crate::configuration::{CurrentConfiguration, WebConfiguration};
 use crate::hidden::Answered;
 use crate::jobs::{Jobs, Share};
 use crate::problem::Problem;
-use taskqueue_engine::{Context, EngineError, EngineResult, StoreError};
+use taskqueue_engine::{Context, Engine, EngineError, EngineResult, StoreError};
 use taskqueue_host::clock::Moment;
 
-/// How many requests ask the database at the same time.
-const THREADS: usize = 5;
+/// How many requests ask a server at the same time.
+const THREADS: usize = 7;
+/// How many ask SQLite: it writes for one at a time, and the others only repeat.
+const THREADS_OF_SQLITE: usize = 4;
 /// How long a request may take, its body included; streams are answered before.
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// How long a request repeats what a server that went away, or a locked store, refuses.
 const PATIENCE_LIMIT: Duration = Duration::from_secs(5);
-/// The requests of one login: its slow ones leave a thread for the others.
-const SHARE: Share = Share { running: THREADS - 1, waiting: 256 };
+/// How many requests of one login wait for a thread.
+const MOST_WAITING: usize = 256;
 /// For whom the server itself asks, such as its pollers.
 pub(crate) const SERVER: &str = "web";
 
@@ -60,10 +62,13 @@ impl Database {
     /// Starts the threads; they connect when the first request comes, and end with the last copy of the database. Returns also
     /// what ends with them.
     pub(crate) fn start(context: &Context, configuration: &CurrentConfiguration) -> std::io::Result<(Self, Working)> {
-        let jobs = Arc::new(Jobs::new(SHARE, SERVER));
+        let threads = if context.store.url().engine() == Engine::Sqlite { THREADS_OF_SQLITE } else { THREADS };
+        // The slow requests of one login leave a thread for the others.
+        let share = Share { running: threads - 1, waiting: MOST_WAITING };
+        let jobs = Arc::new(Jobs::new(share, SERVER));
         let open = Arc::new(OpenJobs(Arc::clone(&jobs)));
         let (working, ended) = sync_channel(0);
-        for number in 1..=THREADS {
+        for number in 1..=threads {
             let (opener, jobs, working) = (context.reopener(), Arc::clone(&jobs), working.clone());
             let configuration = configuration.clone();
             thread::Builder::new().name(format!("database {number}")).spawn(move || {

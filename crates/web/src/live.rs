@@ -25,8 +25,10 @@ const POLL_EVERY: Duration = Duration::from_millis(500);
 const FRESH: Duration = Duration::from_millis(400);
 /// How long a failure is remembered.
 const FRESH_FAILURE: Duration = Duration::from_secs(1);
-/// How long the database may take for the figures.
+/// How long the database may take for newer figures; then older ones are shown.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+/// How long it may take for the first figures. On a busy server, the connection alone can take seconds.
+const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// How many tasks the first page lists.
 const TASKS: i64 = 20;
 /// How many runners the first page lists.
@@ -88,7 +90,8 @@ impl Live {
         if let Some((_, problem)) = last_failure.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FAILURE) {
             return self.outdated(problem.clone());
         }
-        let answer = tokio::time::timeout(ANSWER_LIMIT, self.database.call(SERVER, read)).await;
+        let limit = if self.last().is_some() { ANSWER_LIMIT } else { FIRST_ANSWER_LIMIT };
+        let answer = tokio::time::timeout(limit, self.database.call(SERVER, read)).await;
         match answer.unwrap_or_else(|_| Err(Problem::silent())) {
             Ok(glance) => {
                 let seen = Seen { glance: Arc::new(glance), read_at: Instant::now(), problem: None };

@@ -1,8 +1,12 @@
 //! A database that goes away while people watch.
 
+use std::time::{Duration, Instant};
+
 use super::WebServer;
 use crate::cli::ECHO;
 use crate::each_server;
+use crate::races::tools::wait_blocked;
+use crate::support::database::EngineUnderTest;
 use crate::support::own_server::OwnServer;
 use crate::support::{TestDb, wait_until};
 
@@ -13,6 +17,32 @@ fn age(body: &str, figures: &str) -> Option<u64> {
 }
 
 each_server! {
+    fn the_first_page_waits_for_a_slow_database(db) {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let mut others = db.raw();
+        let unlock = match db.engine {
+            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
+                others.execute("LOCK TABLES \"TaskQueue\" WRITE");
+                "UNLOCK TABLES"
+            }
+            _ => {
+                others.execute("BEGIN; LOCK TABLE \"TaskQueue\" IN ACCESS EXCLUSIVE MODE");
+                "COMMIT"
+            }
+        };
+        let page = std::thread::scope(|scope| {
+            let page = scope.spawn(|| server.get("/"));
+            wait_blocked(db);
+            // A page with older figures would show them after three seconds.
+            let began = Instant::now();
+            wait_until("four seconds have passed", || began.elapsed() > Duration::from_secs(4));
+            others.execute(unlock);
+            page.join().unwrap()
+        });
+        assert_eq!(page.status, 200, "{page:?}");
+    }
+
     fn the_page_keeps_the_last_figures_while_the_database_is_away(shared) {
         let own = OwnServer::start(shared.engine);
         let db = TestDb::on_server(shared.engine, &own.url, "web_outage");

@@ -7,7 +7,7 @@ use diesel::sql_types::BigInt;
 use serde::Serialize;
 
 /// The highest exact count of `status`; beyond it, a count is shown as "or more".
-pub(crate) const COUNT_LIMIT: i64 = 50_000;
+pub(crate) const COUNT_LIMIT: i64 = 10_000;
 
 /// A number of rows, exact up to a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

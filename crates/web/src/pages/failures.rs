@@ -11,6 +11,7 @@ use chrono::{DateTime, Utc};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
+use taskqueue_views::human::plural;
 
 pub(crate) async fn page(caller: Caller) -> Page {
     let found = caller.call(|ctx| failures(ctx, None)).await?;
@@ -26,9 +27,19 @@ fn body(found: &Failures, login: &Login) -> Markup {
         @if found.groups.is_empty() {
             p { "No task has failed." }
         } @else {
+            (total(found))
             (cards(heads, &html! { @for group in &found.groups { (row(group, found.now, login)) } }))
         }
-        @if found.has_more { p { "The newest " (found.looked_at) " failed tasks are counted; there are more." } }
+    }
+}
+
+fn total(found: &Failures) -> Markup {
+    let not_retried: usize = found.groups.iter().map(|group| group.will_not_be_retried).sum();
+    html! {
+        p {
+            "The last attempt of " b { (plural(found.looked_at, "task")) } " failed or timed out. Not retried: " b { (not_retried) } "."
+            @if found.has_more { " There are more; only the newest ones are counted." }
+        }
     }
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn answer(words: &str, command: Option<&str>, is_bad: bool) -> Markup
     html! {
         div.answer.bad[is_bad] {
             (text(words))
-            @if let Some(command) = command { br; span.quiet { "Next: " } code { (text(command)) } }
+            @if let Some(command) = command { br; span.quiet { "In a shell: " } code { (text(command)) } }
         }
     }
 }
