@@ -67,6 +67,22 @@ each_engine! {
         assert!(ended.stderr.contains("Too many open files (os error 24): the run was released, which counts no attempt"), "{ended:?}");
     }
 
+    fn a_run_is_released_whatever_step_of_its_start_lacks_a_descriptor(db) {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let enough = (8..100).find(|limit| {
+            let line = format!("ulimit -n {limit}; exec \"$0\" tick");
+            db.cli().program("/bin/sh".as_ref()).run(&["-c", &line, env!("CARGO_BIN_EXE_taskqueue")]);
+            count(db, "TaskQueue", "\"LastStatus\" = 'success'") == 1
+        });
+        assert!(enough.is_some());
+        assert_eq!(count(db, "TaskQueueRuns", "\"Status\" NOT IN ('success', 'released')"), 0);
+        assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
+        let lookups = count(db, "TaskQueueRuns", "\"ErrorMessage\" LIKE '%cannot be looked up%'");
+        let is_root = rustix::process::geteuid().is_root();
+        assert!(lookups > 0 || !is_root, "no step lacked a descriptor for the user of the class");
+    }
+
     fn a_tick_without_descriptors_releases_its_run_and_ends(db) {
         db.configure(&shell_class(db, "work", "sleep 0.1"));
         db.cli().stdin("{\"class\":\"work\"}\n".repeat(100)).run(&["queue", "--batch", "-"]).ok();

@@ -22,7 +22,8 @@ use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently
 use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
 use taskqueue_host::machine::host::Account;
 use taskqueue_process::children::child::{
-    Captured, ChildSpec, Control, Finished, IsReport, Observer, Stream, Supervision, rehearse, supervise,
+    Captured, ChildSpec, Control, Finished, IsReport, Observer, Stream, Supervision, is_want_of_room, rehearse,
+    supervise,
 };
 use taskqueue_process::children::event_socket::EventSocket;
 use taskqueue_process::identities::identity::ProcessIdentity;
@@ -197,7 +198,7 @@ impl CommandHandler {
             return Err(Ending::CouldNotStart(format!("could not start {program}: {problem}")));
         }
         let user = recently_run_as(self.confinement.user.as_deref());
-        let RunAs { account, credentials } = user.map_err(|problem| Ending::Misconfigured(wrong_user(&problem)))?;
+        let RunAs { account, credentials } = user.map_err(|problem| did_not_become(&problem))?;
         Ok(ChildSpec {
             program: program.into(),
             args: argv.collect(),
@@ -286,6 +287,14 @@ impl CommandHandler {
         let last: HashMap<&str, usize> = all.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
         let kept = all.iter().enumerate().filter(|(at, (name, _))| last.get(name) == Some(at));
         Ok(kept.map(|(_, (name, value))| (OsString::from(name), value.clone())).collect())
+    }
+}
+
+/// A runner without a free descriptor cannot look a user up; the class is not to blame.
+fn did_not_become(problem: &UserProblem) -> Ending {
+    match problem {
+        UserProblem::Unanswered { error, .. } if is_want_of_room(error) => Ending::NoRoom(wrong_user(problem)),
+        _ => Ending::Misconfigured(wrong_user(problem)),
     }
 }
 

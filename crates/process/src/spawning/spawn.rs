@@ -143,7 +143,8 @@ fn is_below_need(limits: &Limits, error: &io::Error) -> bool {
 }
 
 /// Returns true if this process or this machine lacked resources, so that neither the program nor its class is at fault.
-fn is_want_of_room(error: &io::Error) -> bool {
+#[must_use]
+pub fn is_want_of_room(error: &io::Error) -> bool {
     let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|number| room.contains(&number))
 }
