@@ -52,6 +52,9 @@ pub fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
         format!("cancelled {}", count(counts.cancelled)),
         format!("success {}", count(counts.success)),
     ];
+    if counts.waiting_for_key.count > 0 {
+        parts.push(format!("waiting for a key {}", count(counts.waiting_for_key)));
+    }
     if counts.expired.count > 0 {
         parts.push(format!("expired {}", count(counts.expired)));
     }

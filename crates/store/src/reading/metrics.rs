@@ -10,7 +10,7 @@ use diesel::prelude::*;
 
 use super::due::first_due_on;
 use super::queues::{count_running, count_waiting};
-use super::status::{FINISHED, FINISHED_WITH_KEEP};
+use super::status::{FINISHED, FINISHED_WITH_KEEP, count_waiting_for_keys};
 use crate::base::cells::TimeOrPast;
 use crate::base::connection::AnyConnection;
 use crate::base::counted::{Counted, count_up_to};
@@ -130,17 +130,7 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn count_waiting_for_keys(&mut self) -> StoreResult<Counted> {
-        use task_queue_runs::dsl;
-        self.read(|conn| {
-            Ok(count_up_to!(
-                TASKS_LIMIT,
-                dsl::task_queue_runs
-                    .filter(dsl::waiting_key.is_not_null())
-                    .order((dsl::waiting_key, dsl::claim_order, dsl::id))
-                    .select(dsl::id),
-                conn
-            )?)
-        })
+        self.read(|conn| Ok(count_waiting_for_keys(conn, None, TASKS_LIMIT)?))
     }
 
     /// Returns how many runs of each class are being processed.

@@ -52,6 +52,8 @@ pub struct TaskCounts {
     pub processing: Counted,
     /// Runs that wait for a runner.
     pub waiting_runs: Counted,
+    /// Runs that wait for a slot of their limit key.
+    pub waiting_for_key: Counted,
     /// Tasks that are due and wait for `create-runs`.
     pub due: Counted,
     /// Scheduled tasks, due or not, without an attempt so far.
@@ -143,6 +145,7 @@ impl Store {
                 ..TaskCounts::default()
             };
             counts.waiting_runs = count_waiting_runs(conn, class)?;
+            counts.waiting_for_key = count_waiting_for_keys(conn, class, COUNT_LIMIT)?;
             counts.quarantined = count_quarantined(conn, class)?;
             counts.unreported_failures = count_unreported(conn, class)?;
             (counts.due, counts.oldest_due_secs) = match class {
@@ -252,9 +255,28 @@ fn count_quarantined(conn: &mut AnyConnection, class: Option<&str>) -> StoreResu
     let Some(class) = class else { return Ok(count_up_to!(COUNT_LIMIT, quarantined.select(id), conn)?) };
     // With a condition on the class, SQLite would read all its tasks, quarantined or not.
     let classes: Vec<ShownText> = quarantined.select(task_class).limit(COUNT_LIMIT + 1).load(conn)?;
+    Ok(counted_in(&classes, class, COUNT_LIMIT))
+}
+
+/// Counts the runs that wait for a slot of their limit key, up to a limit.
+pub(super) fn count_waiting_for_keys(
+    conn: &mut AnyConnection,
+    class: Option<&str>,
+    limit: i64,
+) -> QueryResult<Counted> {
+    use crate::base::schema::task_queue_runs::dsl::{claim_order, id, task_class, task_queue_runs, waiting_key};
+    let waiting = task_queue_runs.filter(waiting_key.is_not_null()).order((waiting_key, claim_order, id));
+    let Some(class) = class else { return count_up_to!(limit, waiting.select(id), conn) };
+    // No index has the class.
+    let classes: Vec<ShownText> = waiting.select(task_class).limit(limit + 1).load(conn)?;
+    Ok(counted_in(&classes, class, limit))
+}
+
+/// Counts a class in the classes of up to one row more than the limit.
+fn counted_in(classes: &[ShownText], class: &str, limit: i64) -> Counted {
     let of_class = classes.iter().filter(|found| found.0 == class).count();
-    let or_more = i64::try_from(classes.len()).is_ok_and(|all| all > COUNT_LIMIT);
-    Ok(Counted { count: i64::try_from(of_class).unwrap_or(i64::MAX), or_more })
+    let or_more = i64::try_from(classes.len()).is_ok_and(|all| all > limit);
+    Counted { count: i64::try_from(of_class).unwrap_or(i64::MAX), or_more }
 }
 
 /// Lists tasks whose status this version does not know. One index probe per status that occurs.

@@ -50,6 +50,9 @@ fn body(seen: &Seen, classes: &[ClassLine], troubles: &[Trouble], figures: &Figu
         ul.counters {
             (counter("running", counts.processing, "/tasks?q=status%3Dprocessing"))
             (counter("waiting runs", counts.waiting_runs, "/tasks?q=status%3Dwaiting"))
+            @if counts.waiting_for_key.count > 0 {
+                (counter("waiting for a key", counts.waiting_for_key, "/tasks?q=status%3Dscheduled"))
+            }
             (counter("due", counts.due, "/tasks?q=status%3Ddue"))
             (counter("scheduled", counts.scheduled, "/tasks?q=status%3Dscheduled"))
             (bad_counter("failed", counts.failed, "/failures"))
