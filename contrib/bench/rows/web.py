@@ -12,10 +12,9 @@ from rows.memory import resident_mb
 TITLE = "the web server"
 ENGINES = ("sqlite", "postgres")
 # As many connections to the database as the server uses for one login.
-THREADS = 4
+THREADS = {"sqlite": 3, "postgres": 6}
 CLIENTS = 8
 STREAMS = 500
-ALONE = "the use case alone, 4 threads"
 # What is asked, and how many tasks are on a page of it.
 PAGES = {"the page of tasks": ("/tasks", 50), "GET /api/v1/tasks": ("/api/v1/tasks", 100)}
 # About as long as the rows of the library.
@@ -24,14 +23,17 @@ TASK = '{"class":"noop","data":{"text":"' + "x" * 189 + '"}}'
 
 def pages(bench, server, store, waiting):
     requests = bench.pick(2_000, 80)
+    threads = THREADS[store.engine]
+    alone_name = f"the use case alone, {threads} threads"
     for what, (path, limit) in PAGES.items():
-        alone = [bench.program("bench_http"), "pages", store.url, str(requests), str(THREADS), str(limit)]
+        alone = [bench.program("bench_http"), "pages", store.url, str(requests), str(threads), str(limit)]
         contestants = [
             (f"{CLIENTS} clients", lambda path=path: server.rate(requests, CLIENTS, path)),
-            (ALONE, lambda alone=alone: requests / bench.seconds(alone, env=store.env)),
+            (alone_name, lambda alone=alone: requests / bench.seconds(alone, env=store.env)),
         ]
         figures = by_turns(bench.rounds, "/s", contestants)
-        yield Line("web", f"{what}, {waiting:,} waiting", SHOWN[store.engine], figures[0], figures[1:], [at_least(0.8, ALONE)])
+        yield Line("web", f"{what}, {waiting:,} waiting", SHOWN[store.engine], figures[0], figures[1:],
+                   [at_least(0.8, alone_name)])
 
 
 def memory(bench, server, engine):

@@ -52,13 +52,13 @@ pub fn counters(counts: &TaskCounts, slots: (i64, i64)) -> Vec<String> {
         format!("cancelled {}", count(counts.cancelled)),
         format!("success {}", count(counts.success)),
     ];
-    if counts.waiting_for_key.count > 0 {
-        parts.push(format!("waiting for a key {}", count(counts.waiting_for_key)));
+    if counts.waiting_for_key.has_any() {
+        parts.push(format!("waiting for a limit key {}", count(counts.waiting_for_key)));
     }
     if counts.expired.count > 0 {
         parts.push(format!("expired {}", count(counts.expired)));
     }
-    if counts.quarantined.count > 0 {
+    if counts.quarantined.has_any() {
         parts.push(format!("quarantined {}", count(counts.quarantined)));
     }
     if counts.unreported_failures.count > 0 {
@@ -133,6 +133,16 @@ mod tests {
         {
             assert_eq!(distance(TimeDelta::seconds(secs)), text);
         }
+    }
+
+    #[test]
+    fn a_counter_is_shown_where_rows_may_be_left_uncounted() {
+        let shown = |or_more| {
+            let waiting_for_key = Counted { count: 0, or_more };
+            counters(&TaskCounts { waiting_for_key, ..TaskCounts::default() }, (0, 8)).join("   ")
+        };
+        assert!(shown(true).contains("waiting for a limit key 0+"));
+        assert!(!shown(false).contains("limit key"));
     }
 
     #[test]

@@ -16,9 +16,9 @@ use crate::problem::Problem;
 use taskqueue_engine::{Context, Engine, EngineError, EngineResult, StoreError};
 use taskqueue_host::clock::Moment;
 
-/// How many requests ask a server at the same time.
+/// The number of threads, each with a connection, if the database is a server.
 const THREADS: usize = 7;
-/// How many ask SQLite: it writes for one at a time, and the others only repeat.
+/// The same for SQLite. It allows one writer at a time, so that further threads would only retry.
 const THREADS_OF_SQLITE: usize = 4;
 /// How long a request may take, its body included; streams are answered before.
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(60);

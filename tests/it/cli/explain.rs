@@ -148,7 +148,7 @@ each_engine! {
         wait_for_file(db, "began");
         let second = waiting(db, "echo", &["--limit-key", "server-7"]);
         expect(db, &second, "key_is_full", "waits for a limit: limit key server-7 allows 1 run at a time, and task 1 has the slot");
-        assert!(db.cli().run(&["status"]).ok().contains("   waiting for a key 1"));
+        assert!(db.cli().run(&["status"]).ok().contains("   waiting for a limit key 1"));
         for (class, number) in [("echo", 1), ("slow", 0)] {
             let counts = db.cli().run(&["status", "--json", "--class", class]).json()["counts"].clone();
             assert_eq!(counts["waiting_for_key"], json!({"count": number, "or_more": false}), "{class}");

@@ -34,7 +34,7 @@ each_server! {
         let page = std::thread::scope(|scope| {
             let page = scope.spawn(|| server.get("/"));
             wait_blocked(db);
-            // A page with older figures would show them after three seconds.
+            // Longer than the page waits for newer figures: without earlier ones, it must wait longer.
             let began = Instant::now();
             wait_until("four seconds have passed", || began.elapsed() > Duration::from_secs(4));
             others.execute(unlock);

@@ -64,12 +64,15 @@ each_engine! {
 
     fn a_counter_leads_to_the_tasks_that_it_counts(db) {
         db.configure(ECHO);
+        db.cli().run(&["queue", "echo", "--limit-key", "k"]).ok();
+        db.cli().run(&["worker", "claim", "--claimant", "bot"]).ok();
+        db.cli().run(&["queue", "echo", "--limit-key", "k"]).ok();
         db.cli().run(&["queue", "echo"]).ok();
         db.cli().run(&["create-runs"]).ok();
         db.cli().run(&["queue", "echo"]).ok();
         let server = WebServer::start(db, &[]);
         let now = server.get("/").body;
-        for (counter, task) in [("waiting runs", 1), ("due", 2)] {
+        for (counter, task) in [("waiting for a limit key", 2), ("waiting runs", 3), ("due", 4)] {
             let (before, _) = now.split_once(&format!("<b>1</b>{counter}")).unwrap();
             let link = before.rsplit("href=\"").next().unwrap().split('"').next().unwrap();
             shows(&server.get(link), &[&format!("/tasks/{task}\"")]);

@@ -22,7 +22,7 @@ use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently
 use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
 use taskqueue_host::machine::host::Account;
 use taskqueue_process::children::child::{
-    Captured, ChildSpec, Control, Finished, IsReport, Observer, Stream, Supervision, is_want_of_room, rehearse,
+    Captured, ChildSpec, Control, Finished, IsReport, Observer, Stream, Supervision, is_lack_of_resources, rehearse,
     supervise,
 };
 use taskqueue_process::children::event_socket::EventSocket;
@@ -198,7 +198,7 @@ impl CommandHandler {
             return Err(Ending::CouldNotStart(format!("could not start {program}: {problem}")));
         }
         let user = recently_run_as(self.confinement.user.as_deref());
-        let RunAs { account, credentials } = user.map_err(|problem| did_not_become(&problem))?;
+        let RunAs { account, credentials } = user.map_err(|problem| ending_of(&problem))?;
         Ok(ChildSpec {
             program: program.into(),
             args: argv.collect(),
@@ -290,10 +290,10 @@ impl CommandHandler {
     }
 }
 
-/// A runner without a free descriptor cannot look a user up; the class is not to blame.
-fn did_not_become(problem: &UserProblem) -> Ending {
+/// Returns how a run ends whose user cannot be used. If the runner lacks descriptors or memory, the class is not at fault.
+fn ending_of(problem: &UserProblem) -> Ending {
     match problem {
-        UserProblem::Unanswered { error, .. } if is_want_of_room(error) => Ending::NoRoom(wrong_user(problem)),
+        UserProblem::Unanswered { error, .. } if is_lack_of_resources(error) => Ending::NoRoom(wrong_user(problem)),
         _ => Ending::Misconfigured(wrong_user(problem)),
     }
 }

@@ -16,7 +16,7 @@ use super::pump::Pump;
 use crate::identities::adoption::Adopting;
 use crate::identities::signalling::Signal;
 use crate::spawning::spawn::{self, HandlerProcess};
-pub use crate::spawning::spawn::{ChildSpec, is_want_of_room, prepare_process, rehearse};
+pub use crate::spawning::spawn::{ChildSpec, is_lack_of_resources, prepare_process, rehearse};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::run::usage::Usage;

@@ -115,7 +115,7 @@ pub fn rehearse(spec: &ChildSpec) -> Result<(), Ending> {
 /// Returns the ending if this process lacks something that starting any handler needs.
 fn failed_here(spec: &ChildSpec, error: &io::Error) -> Ending {
     let text = could_not(spec, &error.to_string());
-    if is_want_of_room(error) { Ending::NoRoom(text) } else { Ending::Misconfigured(text) }
+    if is_lack_of_resources(error) { Ending::NoRoom(text) } else { Ending::Misconfigured(text) }
 }
 
 fn failed(spec: &ChildSpec, RightsFailure { step, error }: &RightsFailure) -> Ending {
@@ -125,7 +125,7 @@ fn failed(spec: &ChildSpec, RightsFailure { step, error }: &RightsFailure) -> En
             let why = format!("its limits are too low to start it: {error}");
             Ending::Misconfigured(could_not(spec, &why))
         }
-        _ if is_want_of_room(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
+        _ if is_lack_of_resources(error) => Ending::NoRoom(could_not(spec, &error.to_string())),
         Some(ExecStep::Limits) => Ending::Misconfigured(could_not(spec, &format!("its limits were refused: {error}"))),
         Some(ExecStep::User) => Ending::Misconfigured(could_not(spec, &format!("it cannot become its user: {error}"))),
         Some(ExecStep::Directory) => Ending::CouldNotStart(could_not(spec, &explain_directory(spec, error))),
@@ -144,7 +144,7 @@ fn is_below_need(limits: &Limits, error: &io::Error) -> bool {
 
 /// Returns true if this process or this machine lacked resources, so that neither the program nor its class is at fault.
 #[must_use]
-pub fn is_want_of_room(error: &io::Error) -> bool {
+pub fn is_lack_of_resources(error: &io::Error) -> bool {
     let room = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|number| room.contains(&number))
 }
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn want_of_room_is_told_from_a_program_that_cannot_run() {
+    fn a_lack_of_resources_differs_from_a_program_that_cannot_run() {
         for (errno, is_room) in [
             (Errno::AGAIN, true),
             (Errno::NOMEM, true),
@@ -360,7 +360,7 @@ mod tests {
             (Errno::NOEXEC, false),
             (Errno::TOOBIG, false),
         ] {
-            assert_eq!(is_want_of_room(&io::Error::from(errno)), is_room, "{errno}");
+            assert_eq!(is_lack_of_resources(&io::Error::from(errno)), is_room, "{errno}");
         }
     }
 

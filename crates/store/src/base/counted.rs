@@ -60,6 +60,12 @@ impl Counted {
         Self { count: if count > limit { limit } else { count }, or_more: count > limit }
     }
 
+    /// Returns true if there are any, or if there may be.
+    #[must_use]
+    pub const fn has_any(self) -> bool {
+        self.count > 0 || self.or_more
+    }
+
     /// Subtracts rows that were counted too. If not all rows were counted, they may be among the uncounted ones.
     pub(crate) fn without(self, others: i64) -> Self {
         if self.or_more { self } else { Self { count: (self.count - others).max(0), ..self } }

@@ -11,8 +11,8 @@ use crate::base::sql::{SqlMoment, db_now};
 use crate::base::unmarked::{AllUnmarked, open_run};
 use crate::{Store, StoreResult};
 
-/// How many of the first due tasks of all classes are looked at for one class.
-const LOOKED_AT: i64 = 50_000;
+/// How many of the first due tasks of all classes are read to count those of one class.
+const MOST_READ: i64 = 50_000;
 
 impl Store {
     /// Returns for how many seconds the first due task that is not being processed has been waiting; `None` if there is none.
@@ -38,13 +38,13 @@ pub(super) fn count_due(conn: &mut AnyConnection) -> StoreResult<(Counted, Optio
     Ok((count.without(in_process), first.map(|first| secs_between(first, now))))
 }
 
-/// The same for a class. Looks at the first due tasks of all classes: by its class, a database would read all tasks of the class,
+/// The same for a class. Reads the first due tasks of all classes: by its class, a database would read all tasks of the class,
 /// due or not.
 pub(super) fn count_due_of_class(conn: &mut AnyConnection, class: &str) -> StoreResult<(Counted, Option<i64>)> {
     let now = now(conn)?;
-    let first = task_queue.filter(due_on.le(now)).order((due_on, id)).limit(LOOKED_AT + 1);
+    let first = task_queue.filter(due_on.le(now)).order((due_on, id)).limit(MOST_READ + 1);
     let due: Vec<(ShownText, i64, Option<SqlMoment>)> = first.select((task_class, id, due_on)).load(conn)?;
-    let all = Counted::up_to(LOOKED_AT, i64::try_from(due.len()).unwrap_or(i64::MAX));
+    let all = Counted::up_to(MOST_READ, i64::try_from(due.len()).unwrap_or(i64::MAX));
     let in_process = AllUnmarked::load(conn, Some(class))?.ids();
     let waiting = due.into_iter().filter(|(of_class, task, _)| of_class.0 == class && !in_process.contains(task));
     let waiting: Vec<Option<SqlMoment>> = waiting.map(|(.., due)| due).collect();

@@ -50,14 +50,14 @@ fn body(seen: &Seen, classes: &[ClassLine], troubles: &[Trouble], figures: &Figu
         ul.counters {
             (counter("running", counts.processing, "/tasks?q=status%3Dprocessing"))
             (counter("waiting runs", counts.waiting_runs, "/tasks?q=status%3Dwaiting"))
-            @if counts.waiting_for_key.count > 0 {
-                (counter("waiting for a key", counts.waiting_for_key, "/tasks?q=status%3Dscheduled"))
+            @if counts.waiting_for_key.has_any() {
+                (counter("waiting for a limit key", counts.waiting_for_key, "/tasks?q=status%3Dwaiting"))
             }
             (counter("due", counts.due, "/tasks?q=status%3Ddue"))
             (counter("scheduled", counts.scheduled, "/tasks?q=status%3Dscheduled"))
             (bad_counter("failed", counts.failed, "/failures"))
             (bad_counter("timeout", counts.timeout, "/failures"))
-            @if counts.quarantined.count > 0 {
+            @if counts.quarantined.has_any() {
                 (bad_counter("quarantined", counts.quarantined, "/tasks?q=status%3Dquarantined"))
             }
             (counter("cancelled", counts.cancelled, "/tasks?q=status%3Dcancelled"))

@@ -242,12 +242,15 @@ fn show_queue(explanation: &QueueExplanation, out: &mut Out) -> anyhow::Result<(
 /// Returns the counters, the lost runs, and the first waiting task of each class.
 fn queue_details(explanation: &QueueExplanation, out: &Out) -> Page {
     let (counts, now) = (&explanation.counts, explanation.now);
-    let counters = [
+    let mut counters = vec![
         format!("running {}", count(counts.processing)),
         format!("slots {}/{}", explanation.slots.0, explanation.slots.1),
         format!("waiting runs {}", count(counts.waiting_runs)),
         format!("due {}", count(counts.due)),
     ];
+    if counts.waiting_for_key.has_any() {
+        counters.push(format!("waiting for a limit key {}", count(counts.waiting_for_key)));
+    }
     let mut page = Page::from(fitted(&counters, "   ", out.width()));
     for (task_id, why) in &explanation.lost {
         page.add(fitted_words(&clean_line(&format!("task {task_id}: {}", sentence(why, None, now))), out.width()));
