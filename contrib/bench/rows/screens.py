@@ -6,7 +6,7 @@ import time
 from benchlib import context
 from benchlib.context import SHOWN
 from benchlib.depth import add_finished, deep_store
-from benchlib.figures import Line, NotThere, at_most, by_turns
+from benchlib.figures import Line, at_most, by_turns
 from benchlib.ours import process_ms
 from benchlib.web import serving
 
@@ -52,8 +52,6 @@ PAGES = {
 }
 # The server keeps the figures of the first page for less than this.
 FIGURES_SECS = 0.5
-# How long the server may take to read the charts of the last day, once after its start.
-CHARTS_SECS = 120
 GOAL = at_most(150)
 
 
@@ -84,19 +82,9 @@ def page_ms(server, connection, path):
     return (time.perf_counter() - started) * 1000
 
 
-def await_charts(server, connection):
-    """Until then, that reading takes one of the two cores."""
-    late = time.monotonic() + CHARTS_SECS
-    while any(words in server.get(connection, "/") for words in (b"read so far", b"Not read yet")):
-        if time.monotonic() > late:
-            raise NotThere("the charts are not read")
-        time.sleep(FIGURES_SECS)
-
-
 def pages(bench, store, about):
     ids = ids_of_tasks(store)
     with serving(bench, store) as server, server.connect() as connection:
-        await_charts(server, connection)
         contestants = [(name, lambda path=path.format(**ids): page_ms(server, connection, path)) for name, path in PAGES.items()]
         figures = by_turns(bench.pick(11, 3), "ms", contestants, note=None)
     for figure in figures:

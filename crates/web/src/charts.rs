@@ -1,5 +1,5 @@
 //! The figures of the charts: how many runs started and how many tasks finished in each span of the last hour and of the last day.
-//! A span that is over does not change, so it is read once and kept; while a page is open, only the newest spans are read again.
+//! A minute that is over does not change, so it is read once and kept; while a page is open, only the newest ones are read again.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,14 +20,17 @@ use taskqueue_engine::{Context, EngineResult};
 const READ_EVERY: Duration = Duration::from_secs(5);
 /// How long the first page waits for the first figures. In a large store they take longer, and then change the page.
 const FIRST_LIMIT: Duration = Duration::from_millis(100);
-/// How long after its end a span is read once more: a transaction that ended tasks in it may be committed later.
+/// How long after its end a minute is read once more: a transaction that ended tasks in it may be committed later.
 const SETTLED_AFTER: TimeDelta = TimeDelta::seconds(30);
 /// How long the database may take for a part.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// How much of a series one request to the database reads, in seconds: no statement and no request may take long.
-const SECS_AT_ONCE: i64 = 3_600;
+/// How many minutes one request to the database reads: no statement and no request may take long.
+const MINUTES_AT_ONCE: usize = 60;
 
-/// A span that was read.
+/// How long reading pauses after each part, as a multiple of the time that the part took: pages need the database more urgently.
+const PAUSE_RATIO: u32 = 3;
+
+/// A minute that was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     ends: Ends,
@@ -36,67 +39,70 @@ pub(crate) struct Reading {
 
 nothing_to_hide!(Reading, FoundStarts);
 
-/// The newest spans of one length, by their number since 1970.
-#[derive(Clone, Debug)]
-pub(crate) struct Series {
-    span_secs: i64,
-    spans: i64,
+/// The ends in each minute of the last day, by its number since 1970. A chart adds them up to its spans.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Minutes {
     read: BTreeMap<i64, Reading>,
 }
 
-impl Series {
-    const fn new(span_secs: i64, spans: i64) -> Self {
-        Self { span_secs, spans, read: BTreeMap::new() }
+impl Minutes {
+    /// Returns the numbers of the minutes up to this time, oldest first. The last one is not over.
+    const fn numbers(now: DateTime<Utc>) -> RangeInclusive<i64> {
+        *DAY.minutes(*DAY.numbers(now).start()).start()..=minute_of(now)
     }
 
-    /// Returns the numbers of the spans up to this time, oldest first. The last one is not over.
-    const fn numbers(&self, now: DateTime<Utc>) -> RangeInclusive<i64> {
-        let last = now.timestamp().div_euclid(self.span_secs);
-        last - self.spans + 1..=last
-    }
-
-    fn start(&self, number: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp(number * self.span_secs, 0).unwrap_or_default()
-    }
-
-    /// Returns the spans to read: the missing ones, newest first, then those that were read before they were over.
+    /// Returns the minutes to read: the missing ones, newest first, then those that were read before they were over.
     fn wanted(&self, now: DateTime<Utc>) -> Vec<i64> {
         let is_open = |number: &i64| {
-            self.read.get(number).is_some_and(|reading| reading.read_on < self.start(number + 1) + SETTLED_AFTER)
+            self.read.get(number).is_some_and(|reading| reading.read_on < start_of(number + 1) + SETTLED_AFTER)
         };
-        let missing = self.numbers(now).rev().filter(|number| !self.read.contains_key(number));
-        missing.chain(self.numbers(now).rev().filter(is_open)).collect()
+        let missing = Self::numbers(now).rev().filter(|number| !self.read.contains_key(number));
+        missing.chain(Self::numbers(now).rev().filter(is_open)).collect()
     }
 
-    /// Reads the first part of the spans to read. Returns them, and whether there are more.
+    /// Reads the first minutes of those to read. Returns them, and whether there are more.
     fn read_some(&self, ctx: &mut Context, now: DateTime<Utc>) -> EngineResult<(Vec<(i64, Reading)>, bool)> {
         let wanted = self.wanted(now);
-        let most = usize::try_from(SECS_AT_ONCE / self.span_secs).unwrap_or(1);
         let mut found = Vec::new();
-        for number in wanted.iter().copied().take(most) {
-            let ends = count_ends(ctx, self.start(number), self.start(number + 1))?;
+        for number in wanted.iter().copied().take(MINUTES_AT_ONCE) {
+            let ends = count_ends(ctx, start_of(number), start_of(number + 1))?;
             found.push((number, Reading { ends, read_on: now }));
         }
-        Ok((found, wanted.len() > most))
+        Ok((found, wanted.len() > MINUTES_AT_ONCE))
     }
 
-    /// Keeps what was read, and forgets what is too old. Returns whether a span is new.
+    /// Keeps what was read, and forgets what is too old. Returns whether a minute is new.
     fn keep(&mut self, found: Vec<(i64, Reading)>, now: DateTime<Utc>) -> bool {
         let has_new = found.iter().any(|(number, _)| !self.read.contains_key(number));
         self.read.extend(found);
-        let shown = self.numbers(now);
+        let shown = Self::numbers(now);
         self.read.retain(|number, _| shown.contains(number));
         has_new
     }
+}
 
-    /// Returns each span up to this time, oldest first.
-    pub(crate) fn points(&self, starts: &Starts, now: DateTime<Utc>) -> Vec<Point> {
-        let point = |number| Point {
-            from: self.start(number),
-            starts: starts.count(self.start(number), self.start(number + 1)),
-            ends: self.read.get(&number).map(|reading| reading.ends),
-        };
-        self.numbers(now).map(point).collect()
+/// What a chart shows: the newest spans of one length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    span_minutes: i64,
+    spans: i64,
+}
+
+/// The last hour in minutes.
+pub(crate) const HOUR: Shape = Shape { span_minutes: 1, spans: 60 };
+/// The last day in quarters of an hour.
+pub(crate) const DAY: Shape = Shape { span_minutes: 15, spans: 96 };
+
+impl Shape {
+    /// Returns the numbers of the spans up to this time since 1970, oldest first. The last one is not over.
+    const fn numbers(self, now: DateTime<Utc>) -> RangeInclusive<i64> {
+        let last = minute_of(now).div_euclid(self.span_minutes);
+        last - self.spans + 1..=last
+    }
+
+    /// Returns the numbers of the minutes of a span.
+    const fn minutes(self, span: i64) -> RangeInclusive<i64> {
+        span * self.span_minutes..=(span + 1) * self.span_minutes - 1
     }
 }
 
@@ -109,17 +115,30 @@ pub(crate) struct Point {
 }
 
 /// What the charts show.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
-    /// The last hour in minutes.
-    pub(crate) hour: Series,
-    /// The last day in quarters of an hour.
-    pub(crate) day: Series,
-    pub(crate) starts: Starts,
+    minutes: Minutes,
+    starts: Starts,
     /// The time of the database at the last reading, and when that was.
     pub(crate) read_at: Option<(DateTime<Utc>, Instant)>,
     /// Why there are no newer figures.
     pub(crate) problem: Option<Problem>,
+}
+
+impl Figures {
+    /// Returns each span of a chart up to this time, oldest first.
+    pub(crate) fn points(&self, shape: Shape, now: DateTime<Utc>) -> Vec<Point> {
+        let ends = |minute: i64| self.minutes.read.get(&minute).map(|reading| reading.ends);
+        let point = |span| {
+            let (first, last) = shape.minutes(span).into_inner();
+            Point {
+                from: start_of(first),
+                starts: self.starts.count(start_of(first), start_of(last + 1)),
+                ends: (first..=last.min(minute_of(now))).map(ends).sum(),
+            }
+        };
+        shape.numbers(now).map(point).collect()
+    }
 }
 
 /// Reads the figures after a page has requested them.
@@ -131,9 +150,7 @@ pub(crate) struct Charts {
 
 impl Charts {
     pub(crate) fn new(database: Database) -> Self {
-        let (hour, day) = (Series::new(60, 60), Series::new(900, 96));
-        let starts = Starts::default();
-        let (figures, _) = watch::channel(Figures { hour, day, starts, read_at: None, problem: None });
+        let (figures, _) = watch::channel(Figures::default());
         Self { database, figures, wanted: Notify::new() }
     }
 
@@ -146,25 +163,30 @@ impl Charts {
         figures.borrow().clone()
     }
 
-    /// Reads as long as the server runs, whenever a page has asked for figures. Calls `changed` when a span was added.
+    /// Reads as long as the server runs, whenever a page has asked for figures. Calls `changed` when a minute was added.
     pub(crate) async fn fill(&self, changed: impl Fn()) {
         loop {
             self.wanted.notified().await;
-            while self.read(&changed).await {}
+            loop {
+                let started = Instant::now();
+                if !self.read(&changed).await {
+                    break;
+                }
+                sleep(started.elapsed() * PAUSE_RATIO).await;
+            }
             sleep(READ_EVERY).await;
         }
     }
 
     /// Reads a part of what is missing, in one request to the database. Returns whether there is more.
     async fn read(&self, changed: &impl Fn()) -> bool {
-        let Figures { hour, day, starts, .. } = self.figures.borrow().clone();
+        let Figures { minutes, starts, .. } = self.figures.borrow().clone();
         let found = self.database.call(SERVER, move |ctx| {
             let now = ctx.now()?;
-            let found = starts.read_some(ctx, first_shown(&day, now), now)?;
-            Ok((now, hour.read_some(ctx, now)?, day.read_some(ctx, now)?, found))
+            Ok((now, minutes.read_some(ctx, now)?, starts.read_some(ctx, first_shown(now), now)?))
         });
         let found = timeout(ANSWER_LIMIT, found).await.unwrap_or_else(|_| Err(Problem::silent()));
-        let (now, (minutes, more_minutes), (quarters, more_quarters), starts) = match found {
+        let (now, (minutes, more_minutes), starts) = match found {
             Ok(found) => found,
             Err(problem) => {
                 self.figures.send_modify(|figures| figures.problem = Some(problem));
@@ -174,20 +196,27 @@ impl Charts {
         let mut has_new = false;
         let more_starts = starts.has_more;
         self.figures.send_modify(|figures| {
-            has_new = figures.hour.keep(minutes, now) | figures.day.keep(quarters, now);
-            has_new |= figures.starts.keep(starts, first_shown(&figures.day, now));
+            has_new = figures.minutes.keep(minutes, now) | figures.starts.keep(starts, first_shown(now));
             (figures.read_at, figures.problem) = (Some((now, Instant::now())), None);
         });
         if has_new {
             changed();
         }
-        more_minutes || more_quarters || more_starts
+        more_minutes || more_starts
     }
 }
 
-/// Returns the beginning of the oldest span.
-fn first_shown(day: &Series, now: DateTime<Utc>) -> DateTime<Utc> {
-    day.start(*day.numbers(now).start())
+/// Returns the beginning of the oldest minute that a chart shows.
+fn first_shown(now: DateTime<Utc>) -> DateTime<Utc> {
+    start_of(*Minutes::numbers(now).start())
+}
+
+const fn minute_of(on: DateTime<Utc>) -> i64 {
+    on.timestamp().div_euclid(60)
+}
+
+fn start_of(minute: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(minute * 60, 0).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -198,35 +227,47 @@ mod tests {
         DateTime::from_timestamp(1_700_000_040 + secs, 0).unwrap_or_default()
     }
 
-    fn keep(series: &mut Series, numbers: &[i64], read_on: DateTime<Utc>) -> bool {
+    fn keep(minutes: &mut Minutes, numbers: &[i64], read_on: DateTime<Utc>) -> bool {
         let reading = Reading { ends: Ends { success: 1, ..Ends::default() }, read_on };
-        series.keep(numbers.iter().map(|number| (*number, reading)).collect(), read_on)
+        minutes.keep(numbers.iter().map(|number| (*number, reading)).collect(), read_on)
     }
 
     #[test]
-    fn a_span_is_read_until_it_has_been_over_for_a_while() {
-        let mut series = Series::new(60, 3);
-        let last = at(0).timestamp() / 60;
-        assert_eq!(series.wanted(at(0)), [last, last - 1, last - 2]);
-        assert!(keep(&mut series, &[last, last - 1, last - 2], at(0)));
-        // The previous span ended less than SETTLED_AFTER ago, the one before it earlier.
-        assert_eq!(series.wanted(at(10)), [last, last - 1]);
-        assert!(!keep(&mut series, &[last, last - 1], at(40)));
-        assert_eq!(series.wanted(at(70)), [last + 1, last]);
+    fn a_minute_is_read_until_it_has_been_over_for_a_while() {
+        let mut minutes = Minutes::default();
+        let last = minute_of(at(0));
+        let all: Vec<i64> = Minutes::numbers(at(0)).rev().collect();
+        assert_eq!(minutes.wanted(at(0)), all);
+        assert_eq!(all.first(), Some(&last));
+        assert!(keep(&mut minutes, &all, at(0)));
+        // The previous minute ended less than SETTLED_AFTER ago, the one before it earlier.
+        assert_eq!(minutes.wanted(at(10)), [last, last - 1]);
+        assert!(!keep(&mut minutes, &[last, last - 1], at(40)));
+        assert_eq!(minutes.wanted(at(70)), [last + 1, last]);
     }
 
     #[test]
-    fn spans_that_are_too_old_or_in_the_future_are_forgotten() {
-        let mut series = Series::new(60, 3);
-        let last = at(0).timestamp() / 60;
-        let _ = keep(&mut series, &[last, last - 1, last - 2], at(0));
-        let _ = keep(&mut series, &[last + 2], at(120));
-        let known = |series: &Series, now| {
-            series.points(&Starts::default(), now).iter().map(|point| point.ends.is_some()).collect::<Vec<_>>()
-        };
-        assert_eq!(known(&series, at(120)), [true, false, true]);
+    fn minutes_that_are_too_old_or_in_the_future_are_forgotten() {
+        let mut minutes = Minutes::default();
+        let (oldest, last) = Minutes::numbers(at(120)).into_inner();
+        let _ = keep(&mut minutes, &[oldest - 1, oldest, last, last + 1], at(120));
+        assert_eq!(minutes.read.keys().copied().collect::<Vec<_>>(), [oldest, last]);
         // The clock of the database was set back.
-        let _ = keep(&mut series, &[], at(0));
-        assert_eq!(known(&series, at(0)), [false, false, true]);
+        let _ = keep(&mut minutes, &[], at(0));
+        assert_eq!(minutes.read.keys().copied().collect::<Vec<_>>(), [oldest]);
+    }
+
+    #[test]
+    fn a_span_is_shown_once_all_its_minutes_were_read() {
+        let mut figures = Figures::default();
+        let now = at(0);
+        let quarter = *DAY.numbers(now).end();
+        let minutes: Vec<i64> = DAY.minutes(quarter).filter(|minute| *minute <= minute_of(now)).collect();
+        let last = |figures: &Figures| figures.points(DAY, now).last().and_then(|point| point.ends).map(Ends::all);
+        let _ = keep(&mut figures.minutes, &minutes[1..], now);
+        assert_eq!(last(&figures), None);
+        let _ = keep(&mut figures.minutes, &minutes[..1], now);
+        assert_eq!(last(&figures), i64::try_from(minutes.len()).ok());
+        assert_eq!(figures.points(HOUR, now).len(), 60);
     }
 }

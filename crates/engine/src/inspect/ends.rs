@@ -1,5 +1,7 @@
 //! How many tasks finished, and how: the figures of charts. Changes nothing.
 
+use std::iter::Sum;
+
 use chrono::{DateTime, Utc};
 
 use crate::context::Context;
@@ -22,6 +24,16 @@ impl Ends {
     #[must_use]
     pub const fn all(self) -> i64 {
         self.success + self.failed + self.others
+    }
+}
+
+impl Sum for Ends {
+    fn sum<I: Iterator<Item = Self>>(ends: I) -> Self {
+        ends.fold(Self::default(), |sum, ends| Self {
+            success: sum.success + ends.success,
+            failed: sum.failed + ends.failed,
+            others: sum.others + ends.others,
+        })
     }
 }
 

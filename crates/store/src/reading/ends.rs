@@ -1,6 +1,7 @@
 //! How many tasks finished in a span of time: read from the index of the statuses alone, never from the rows.
 
 use chrono::{DateTime, Utc};
+use diesel::dsl::count_star;
 use diesel::prelude::*;
 
 use super::status::{FINISHED, FINISHED_WITH_KEEP};
@@ -20,16 +21,15 @@ impl Store {
         use task_queue::dsl;
         let (from, until) = (SqlMoment::from(from), SqlMoment::from(until));
         self.read(|conn| {
-            let mut counts = Vec::with_capacity(Retention::FINISHED.len());
-            for status in Retention::FINISHED {
-                let ended = dsl::task_queue
-                    .filter(dsl::last_status.eq(status.as_str()))
-                    .filter(dsl::finished.eq_any([FINISHED, FINISHED_WITH_KEEP]))
-                    .filter(dsl::status_on.ge(from))
-                    .filter(dsl::status_on.lt(until));
-                counts.push((status, ended.count().get_result(conn)?));
-            }
-            Ok(counts)
+            let counts: Vec<(String, i64)> = dsl::task_queue
+                .filter(dsl::last_status.eq_any(Retention::FINISHED.map(TaskStatus::as_str)))
+                .filter(dsl::finished.eq_any([FINISHED, FINISHED_WITH_KEEP]))
+                .filter(dsl::status_on.ge(from))
+                .filter(dsl::status_on.lt(until))
+                .group_by(dsl::last_status)
+                .select((dsl::last_status, count_star()))
+                .load(conn)?;
+            Ok(counts.into_iter().filter_map(|(status, count)| Some((TaskStatus::parse(&status)?, count))).collect())
         })
     }
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
 use super::parts::answer;
-use crate::charts::{Figures, Point, Series};
+use crate::charts::{DAY, Figures, HOUR, Point, Shape};
 use taskqueue_engine::inspect::ends::Ends;
 
 /// The size of a drawing, in its own units; the browser scales it to the width of the page.
@@ -32,18 +32,16 @@ pub(super) fn charts(figures: &Figures) -> Markup {
             (answer(&format!("{}. The charts are {}s old.", problem.detail, read_at.elapsed().as_secs()), None, true))
         }
         div.charts {
-            (chart("hour", "Per minute in the last hour", &figures.hour, figures, now))
-            (chart("day", "Per 15 minutes in the last 24 hours", &figures.day, figures, now))
+            (chart("hour", "Per minute in the last hour", HOUR, figures, now))
+            (chart("day", "Per 15 minutes in the last 24 hours", DAY, figures, now))
         }
     }
 }
 
-fn chart(name: &str, title: &str, series: &Series, figures: &Figures, now: DateTime<Utc>) -> Markup {
-    let points = series.points(&figures.starts, now);
+fn chart(name: &str, title: &str, shape: Shape, figures: &Figures, now: DateTime<Utc>) -> Markup {
+    let points = figures.points(shape, now);
     let read: Vec<Ends> = points.iter().filter_map(|point| point.ends).collect();
-    let sum = |part: fn(&Ends) -> i64| read.iter().map(part).sum::<i64>();
-    let total =
-        Ends { success: sum(|ends| ends.success), failed: sum(|ends| ends.failed), others: sum(|ends| ends.others) };
+    let total = read.iter().copied().sum();
     html! {
         figure {
             figcaption { (title) }

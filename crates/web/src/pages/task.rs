@@ -25,7 +25,7 @@ use taskqueue_engine::inspect::diagnosis::explain::{Explanation, explain_task};
 use taskqueue_engine::inspect::status::{Event, Reason, TaskDetail, detail_with_last_output};
 use taskqueue_views::answer::{answer as answer_of, answer_command};
 use taskqueue_views::event_words::event_words;
-use taskqueue_views::human::short_distance;
+use taskqueue_views::human::{plural, short_distance};
 use taskqueue_views::what::what;
 use taskqueue_views::why::failed_attempts;
 
@@ -112,7 +112,7 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             dt { "Queued" } dd { (time(task.queued_on, now)) " by " (text(&task.queued_by)) }
             @if !task.is_settled() { dt { "Due" } dd { (time(task.due_from(), now)) } }
             @if let Some(on) = task.start_before { dt { "Start before" } dd { (time(on, now)) } }
-            dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of at most " (detail.allowed_retries) " attempts in a row" }
+            dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of at most " (plural(detail.allowed_retries, "attempt")) }
             dt { "Attempts" } dd { (task.attempts) " ended" }
             @if let Some((run, _)) = last_attempt(detail) {
                 dt { "Last attempt" } dd { (run_status(&run.status)) " on " (text(&run.host)) ", process " (process(run)) ", " (log_link(run)) }
