@@ -20,7 +20,7 @@ pub(crate) async fn page(caller: Caller) -> Page {
 }
 
 fn body(found: &Failures, login: &Login) -> Markup {
-    let heads = ["Tasks", "Class", "Error", "Not retried", "Last", "Message", "Samples"].into_iter();
+    let heads = ["Tasks", "Class", "Error", "Not retried", "Last", "Message", "Newest"].into_iter();
     let heads = heads.chain((login.may >= Scope::Operate).then_some("Retry"));
     html! {
         h1 { "Failures" }
@@ -37,7 +37,7 @@ fn total(found: &Failures) -> Markup {
     let not_retried: usize = found.groups.iter().map(|group| group.will_not_be_retried).sum();
     html! {
         p {
-            "The last attempt of " b { (plural(found.looked_at, "task")) } " failed or timed out. Not retried: " b { (not_retried) } "."
+            b { (plural(found.looked_at, "task")) } " failed or timed out at the last attempt; " b { (not_retried) } " will not be retried."
             @if found.has_more { " There are more; only the newest ones are counted." }
         }
     }

@@ -63,7 +63,7 @@ fn body(seen: &Seen, classes: &[ClassLine], troubles: &[Trouble], figures: &Figu
             (counter("cancelled", counts.cancelled, "/tasks?q=status%3Dcancelled"))
             @if counts.expired.count > 0 { (counter("expired", counts.expired, "/tasks?q=status%3Dexpired")) }
             (counter("success", counts.success, "/tasks?q=status%3Dsuccess"))
-            li { a href="/runners" { b { (overview.slots.0) "/" (overview.slots.1) } "runner slots in use" } }
+            li { a href="/runners" { b { (overview.slots.0) "/" (overview.slots.1) } "slots in use" } }
             @if let Some(secs) = counts.oldest_due_secs { li { b { (distance(TimeDelta::seconds(secs))) } "oldest due" } }
         }
         @if login.may >= Scope::Operate && !overview.pauses.iter().any(|pause| pause.scope == PauseScope::All) { (pause_all()) }

@@ -115,7 +115,7 @@ fn facts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
             dt { "Failed" } dd { (failed_attempts(task, &detail.reason)) " of at most " (plural(detail.allowed_retries, "attempt")) }
             dt { "Attempts" } dd { (task.attempts) " ended" }
             @if let Some((run, _)) = last_attempt(detail) {
-                dt { "Last attempt" } dd { (run_status(&run.status)) " on " (text(&run.host)) ", process " (process(run)) ", " (log_link(run)) }
+                dt { "Last attempt" } dd { (run_status(&run.status)) " on host " (text(&run.host)) ", process " (process(run)) ", " (log_link(run)) }
             }
             dt { "Priority" } dd { (task.priority) }
             @for (name, value) in &texts {
