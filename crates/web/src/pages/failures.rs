@@ -49,7 +49,7 @@ fn row(group: &FailureGroup, now: DateTime<Utc>, login: &Login) -> Markup {
     let message = group.samples.first().map(|sample| sample.error_message.to_string()).unwrap_or_default();
     html! {
         tr {
-            td {
+            td data-label="tasks" {
                 @match &selection {
                     Some(selection) => a href=(address(selection)) { (group.tasks) },
                     None => (group.tasks),
@@ -57,10 +57,10 @@ fn row(group: &FailureGroup, now: DateTime<Utc>, login: &Login) -> Markup {
             }
             td { (text(&group.class)) }
             td { (text(&group.error_code)) }
-            td { (group.will_not_be_retried) }
-            td { (maybe_time(group.last_failed_on(), now)) }
+            td data-label="not retried" { (group.will_not_be_retried) }
+            td data-label="last" { (maybe_time(group.last_failed_on(), now)) }
             td.words { (text(message)) }
-            td { @for sample in &group.samples { (task_link(sample.task_id)) " " } }
+            td data-label="newest" { @for sample in &group.samples { (task_link(sample.task_id)) " " } }
             @if login.may >= Scope::Operate {
                 td {
                     @if let Some(selection) = &selection {
