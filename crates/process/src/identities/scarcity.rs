@@ -17,6 +17,12 @@ use super::survivors::{RecordedHandler, end_coprocesses, end_survivors, runner_m
 use taskqueue_host::testing::{eventually, run_again_inside};
 
 const GRACE: Duration = Duration::from_secs(5);
+const TOKEN_VARIABLE: &str = "TASKQUEUE_RUN_TOKEN";
+
+/// Returns a token of this test's process alone: survivors are looked for among all processes of the machine.
+fn own_token() -> String {
+    format!("scarce-{}", std::process::id())
+}
 
 fn is_inside(name: &str) -> bool {
     run_again_inside(&["env"], &format!("identities::scarcity::{name}"))
@@ -63,13 +69,13 @@ fn survivors_that_cannot_be_asked_are_not_overlooked() {
     if !is_inside("survivors_that_cannot_be_asked_are_not_overlooked") {
         return;
     }
-    let marker = "TASKQUEUE_RUN_TOKEN=scarce";
-    let mut sleeper = start("TASKQUEUE_RUN_TOKEN", "scarce");
+    let marker = format!("{TOKEN_VARIABLE}={}", own_token());
+    let mut sleeper = start(TOKEN_VARIABLE, &own_token());
     for room in 0..2 {
-        assert!(is_lack(with_room_for(room, || end_survivors(marker, None, GRACE))), "room for {room}");
+        assert!(is_lack(with_room_for(room, || end_survivors(&marker, None, GRACE))), "room for {room}");
     }
     assert!(sleeper.0.try_wait().unwrap().is_none());
-    assert_eq!(end_survivors(marker, None, GRACE).unwrap(), 1);
+    assert_eq!(end_survivors(&marker, None, GRACE).unwrap(), 1);
 }
 
 #[test]
@@ -93,7 +99,7 @@ fn who_cannot_be_examined_is_not_dead() {
     if !is_inside("who_cannot_be_examined_is_not_dead") {
         return;
     }
-    let sleeper = start("TASKQUEUE_RUN_TOKEN", "scarce");
+    let sleeper = start(TOKEN_VARIABLE, &own_token());
     for room in 0..2 {
         assert_eq!(with_room_for(room, || sleeper.1.liveness()), Liveness::Unknown, "room for {room}");
     }
@@ -109,18 +115,19 @@ fn an_orphan_that_cannot_be_examined_is_neither_ended_nor_overlooked() {
     let _adopting = Adopting::begin();
     let handler = ProcessIdentity::own().unwrap();
     let script = "setsid sleep 600 >/dev/null 2>&1 &";
-    assert!(Command::new("sh").args(["-c", script]).env("TASKQUEUE_RUN_TOKEN", "scarce").status().unwrap().success());
+    let own = own_token();
+    assert!(Command::new("sh").args(["-c", script]).env(TOKEN_VARIABLE, &own).status().unwrap().success());
     let of = |token: &str| {
-        let marker = format!("TASKQUEUE_RUN_TOKEN={token}").into();
+        let marker = format!("{TOKEN_VARIABLE}={token}").into();
         ProcessOrigin { handler: handler.clone(), marker, no_new_privileges: false }
     };
-    eventually(|| of("scarce").left_behind().unwrap().len() == 1);
+    eventually(|| of(&own).left_behind().unwrap().len() == 1);
     assert_eq!(of("other").left_behind().unwrap().len(), 0, "it is another handler's");
     for room in 0..2 {
-        assert!(is_lack(with_room_for(room, || of("scarce").left_behind())), "room for {room}");
+        assert!(is_lack(with_room_for(room, || of(&own).left_behind())), "room for {room}");
     }
-    of("scarce").left_behind().unwrap()[0].signal(Signal::KILL).unwrap();
-    eventually(|| of("scarce").left_behind().unwrap().is_empty());
+    of(&own).left_behind().unwrap()[0].signal(Signal::KILL).unwrap();
+    eventually(|| of(&own).left_behind().unwrap().is_empty());
 }
 
 #[test]
