@@ -56,7 +56,7 @@ ON DUPLICATE KEY UPDATE `HeldUntil` = IF(`TaskQueueRejections`.`HeldUntil` IS NO
 UPDATE (SELECT j.`Id` FROM JSON_TABLE(@expired, '$[*]' COLUMNS (`Id` bigint PATH '$')) AS j) AS o
     STRAIGHT_JOIN `TaskQueueRuns` AS r ON r.`Id` = o.`Id` STRAIGHT_JOIN `TaskQueue` AS t ON t.`Id` = r.`TaskQueueId`
 SET t.`NextAttemptOn` = IF(t.`Backoff` IS NULL OR r.`Status` <> 'timeout', t.`NextAttemptOn`, GREATEST(t.`ScheduledOn`, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND)),
-    t.`LastStatus` = r.`Status`, t.`FailedRetries` = t.`FailedRetries` + (r.`Status` = 'timeout'), t.`Attempts` = t.`Attempts` + 1,
+    t.`LastStatus` = r.`Status`, t.`FailedRetries` = LEAST(t.`FailedRetries` + (r.`Status` = 'timeout'), 1000000000), t.`Attempts` = LEAST(t.`Attempts` + 1, 1000000000),
     t.`CurrentRunId` = NULL, t.`UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE r.`Status` IN ('timeout', 'cancelled') AND t.`CurrentRunId` = r.`Id`;
 COMMIT;
@@ -121,7 +121,7 @@ UPDATE `TaskQueueRuns` SET `Status` = 'success', `FinishedOn` = UTC_TIMESTAMP(6)
     `Results` = '[3]', `KeepResults` = (SELECT t.`KeepResults` FROM `TaskQueue` AS t WHERE t.`Id` = {task}),
     `PercentsCompleted` = 100, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {run} AND `Status` = 'processing' AND `Token` = '{token}';
-UPDATE `TaskQueue` SET `LastStatus` = 'success', `FailedRetries` = 0, `Crashes` = 0, `Attempts` = `Attempts` + 1,
+UPDATE `TaskQueue` SET `LastStatus` = 'success', `FailedRetries` = 0, `Crashes` = 0, `Attempts` = LEAST(`Attempts` + 1, 1000000000),
     `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'success' AND `Token` = '{token}');
@@ -149,11 +149,11 @@ SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`E
 FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
 WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= COALESCE(t.`RetryLimit`, t.`MaxRetries`, 1000001)
     AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
-UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
+UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = LEAST(`FailedRetries` + 1, 1000000000), `Attempts` = LEAST(`Attempts` + 1, 1000000000),
     `CurrentRunId` = NULL, `NextAttemptOn` = GREATEST(`ScheduledOn`, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND), `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'error' AND `Token` = '{token}');
-UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = LEAST(`Attempts` + 1, 1000000000), `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'cancelled' AND `Token` = '{token}');
 COMMIT;
@@ -175,11 +175,11 @@ SELECT 'exhausted', t.`Id`, r.`Id`, t.`TaskClass`, r.`Host`, r.`ErrorCode`, r.`E
 FROM `TaskQueue` AS t JOIN `TaskQueueRuns` AS r ON r.`Id` = t.`CurrentRunId`
 WHERE t.`Id` = {task} AND t.`FailedRetries` + 1 >= COALESCE(t.`RetryLimit`, t.`MaxRetries`, 1000001)
     AND r.`Id` = {run} AND r.`Status` = 'error' AND r.`Token` = '{token}';
-UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = `FailedRetries` + 1, `Attempts` = `Attempts` + 1,
+UPDATE `TaskQueue` SET `LastStatus` = 'failed', `FailedRetries` = LEAST(`FailedRetries` + 1, 1000000000), `Attempts` = LEAST(`Attempts` + 1, 1000000000),
     `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'error' AND `Token` = '{token}');
-UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = LEAST(`Attempts` + 1, 1000000000), `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'cancelled' AND `Token` = '{token}');
 INSERT INTO `TaskQueueRejections` (`TaskId`, `Claimant`)
@@ -201,7 +201,7 @@ UPDATE `TaskQueue` SET `LastStatus` = COALESCE((SELECT CASE r.`Status` WHEN 'err
     `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'released' AND `Token` = '{token}');
-UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+UPDATE `TaskQueue` SET `LastStatus` = 'cancelled', `Attempts` = LEAST(`Attempts` + 1, 1000000000), `CurrentRunId` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
 WHERE `Id` = {task} AND `CurrentRunId` = {run}
     AND EXISTS (SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = {run} AND `Status` = 'cancelled' AND `Token` = '{token}');
 COMMIT;

@@ -51,7 +51,7 @@ UPDATE "TaskQueue" AS t SET "LastStatus" = r."Status",
     "RetryLimit" = CASE WHEN r."IsExhausted" THEN NULLIF(r."Allowed", t."MaxRetries"::int) END,
     "NextAttemptOn" = CASE WHEN t."Backoff" IS NULL OR r."Status" <> 'timeout' THEN t."NextAttemptOn"::timestamptz
         ELSE GREATEST(t."ScheduledOn"::timestamptz, clock_timestamp() + interval '600 seconds') END,
-    "FailedRetries" = t."FailedRetries" + CASE r."Status" WHEN 'timeout' THEN 1 ELSE 0 END, "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+    "FailedRetries" = LEAST(t."FailedRetries" + CASE r."Status" WHEN 'timeout' THEN 1 ELSE 0 END, 1000000000), "Attempts" = LEAST(t."Attempts" + 1, 1000000000), "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 FROM judged AS r WHERE t."Id" = r."TaskQueueId";
 COMMIT;
 BEGIN;
@@ -130,7 +130,7 @@ UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = clock_timestamp(
     "Results" = '[3]', "KeepResults" = (SELECT t."KeepResults" FROM "TaskQueue" AS t WHERE t."Id" = {task}),
     "PercentsCompleted" = 100, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
-UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" = 0, "Attempts" = "Attempts" + 1,
+UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" = 0, "Attempts" = LEAST("Attempts" + 1, 1000000000),
     "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'success' AND "Token" = '{token}');
@@ -162,12 +162,12 @@ SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."E
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
-UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
+UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = LEAST("FailedRetries" + 1, 1000000000), "Attempts" = LEAST("Attempts" + 1, 1000000000),
     "CurrentRunId" = NULL, "NextAttemptOn" = GREATEST("ScheduledOn"::timestamptz, clock_timestamp() + interval '600 seconds'),
     "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
-UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = LEAST("Attempts" + 1, 1000000000), "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');
 COMMIT;
@@ -190,11 +190,11 @@ SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."E
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
-UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
+UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = LEAST("FailedRetries" + 1, 1000000000), "Attempts" = LEAST("Attempts" + 1, 1000000000),
     "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
-UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = LEAST("Attempts" + 1, 1000000000), "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');
 INSERT INTO "TaskQueueRejections" ("TaskId", "Claimant")
@@ -215,7 +215,7 @@ UPDATE "TaskQueue" SET "LastStatus" = COALESCE((SELECT CASE r."Status" WHEN 'err
     "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'released' AND "Token" = '{token}');
-UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = LEAST("Attempts" + 1, 1000000000), "CurrentRunId" = NULL, "UpdatedOn" = clock_timestamp()
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');
 COMMIT;

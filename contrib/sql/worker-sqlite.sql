@@ -44,7 +44,7 @@ ON CONFLICT ("TaskId", "Claimant") DO UPDATE SET "Timeouts" = "Timeouts" + 1,
 UPDATE "TaskQueue" INDEXED BY "TaskQueueByStatus" SET "LastStatus" = r."Status",
     "NextAttemptOn" = CASE WHEN "Backoff" IS NULL OR r."Status" <> 'timeout' THEN "NextAttemptOn"
         ELSE max("ScheduledOn", strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds')) END,
-    "FailedRetries" = "FailedRetries" + (r."Status" = 'timeout'), "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
+    "FailedRetries" = MIN("FailedRetries" + (r."Status" = 'timeout'), 1000000000), "Attempts" = MIN("Attempts" + 1, 1000000000), "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 FROM "TaskQueueRuns" AS r
 WHERE r."Id" = "TaskQueue"."CurrentRunId" AND "TaskQueue"."LastStatus" = 'processing' AND r."Status" IN ('timeout', 'cancelled');
 INSERT INTO "TaskQueueRuns" ("TaskQueueId", "TaskClass", "Priority", "Attempt", "LimitKey", "Tag")
@@ -102,7 +102,7 @@ UPDATE "TaskQueueRuns" SET "Status" = 'success', "FinishedOn" = strftime('%Y-%m-
     "Results" = '[3]', "KeepResults" = (SELECT t."KeepResults" FROM "TaskQueue" AS t WHERE t."Id" = {task}),
     "PercentsCompleted" = 100, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {run} AND "Status" = 'processing' AND "Token" = '{token}';
-UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" = 0, "Attempts" = "Attempts" + 1,
+UPDATE "TaskQueue" SET "LastStatus" = 'success', "FailedRetries" = 0, "Crashes" = 0, "Attempts" = MIN("Attempts" + 1, 1000000000),
     "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'success' AND "Token" = '{token}');
@@ -132,12 +132,12 @@ SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."E
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
-UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
+UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = MIN("FailedRetries" + 1, 1000000000), "Attempts" = MIN("Attempts" + 1, 1000000000),
     "CurrentRunId" = NULL, "NextAttemptOn" = max("ScheduledOn", strftime('%Y-%m-%d %H:%M:%f000', 'now', '600 seconds')),
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
-UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL,
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = MIN("Attempts" + 1, 1000000000), "CurrentRunId" = NULL,
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');
@@ -161,11 +161,11 @@ SELECT 'exhausted', t."Id", r."Id", t."TaskClass", r."Host", r."ErrorCode", r."E
 FROM "TaskQueue" AS t JOIN "TaskQueueRuns" AS r ON r."Id" = t."CurrentRunId"
 WHERE t."Id" = {task} AND t."FailedRetries" + 1 >= COALESCE(t."RetryLimit", t."MaxRetries", 1000001)
     AND r."Id" = {run} AND r."Status" = 'error' AND r."Token" = '{token}';
-UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = "FailedRetries" + 1, "Attempts" = "Attempts" + 1,
+UPDATE "TaskQueue" SET "LastStatus" = 'failed', "FailedRetries" = MIN("FailedRetries" + 1, 1000000000), "Attempts" = MIN("Attempts" + 1, 1000000000),
     "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'error' AND "Token" = '{token}');
-UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL,
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = MIN("Attempts" + 1, 1000000000), "CurrentRunId" = NULL,
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');
@@ -187,7 +187,7 @@ UPDATE "TaskQueue" SET "LastStatus" = COALESCE((SELECT CASE r."Status" WHEN 'err
     "CurrentRunId" = NULL, "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'released' AND "Token" = '{token}');
-UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL,
+UPDATE "TaskQueue" SET "LastStatus" = 'cancelled', "Attempts" = MIN("Attempts" + 1, 1000000000), "CurrentRunId" = NULL,
     "UpdatedOn" = strftime('%Y-%m-%d %H:%M:%f000', 'now')
 WHERE "Id" = {task} AND "CurrentRunId" = {run}
     AND EXISTS (SELECT 1 FROM "TaskQueueRuns" WHERE "Id" = {run} AND "Status" = 'cancelled' AND "Token" = '{token}');

@@ -2,12 +2,15 @@
 //! runs, and an unreadable row is reported. `TASKQUEUE_TEST_ROWS` sets the number of rows on each engine, and
 //! `TASKQUEUE_TEST_SEED` repeats a run.
 
+use std::collections::HashMap;
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
 
-use super::{ECHO, task};
+use super::task;
 
 /// The number of rows, unless the environment sets it.
 const ROWS: u64 = 600;
@@ -36,6 +39,11 @@ impl Random {
         of[self.below(of.len())]
     }
 }
+
+/// Handlers that succeed, fail and crash, because each end counts differently.
+const HANDLERS: &str = "[class.echo]\nargv = [\"/bin/cat\"]\n[class.fails]\nargv = [\"/bin/false\"]\n\
+                        [class.crashes]\nargv = [\"/bin/sh\", \"-c\", \"kill -KILL $$\"]\n";
+const CLASSES: &[&str] = &["'echo'", "'echo'", "'fails'", "'crashes'"];
 
 const NUMBERS: &[&str] = &[
     "0",
@@ -107,8 +115,37 @@ const BYTES: &[&str] = &[
     "227f1b5b333122",
 ];
 
+/// The least and the greatest number that the tables accept in each column, by the names of their checks.
+type Edges = HashMap<String, [String; 2]>;
+
+fn edges(db: &TestDb) -> Edges {
+    let folder = Path::new(env!("REPOSITORY_DIR")).join("migrations").join(match db.engine {
+        EngineUnderTest::Sqlite => "sqlite",
+        EngineUnderTest::Postgres => "postgres",
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => "mysql",
+    });
+    let migrations = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().join("up.sql"));
+    let text: String = migrations.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let names = text.split(['"', '`']).filter_map(|name| name.split_once(" lies in "));
+    let edges: Edges = names
+        .filter_map(|(column, range)| {
+            let (least, rest) = range.split_once(" to ")?;
+            let greatest = rest.split_whitespace().next()?;
+            let is_number = least.parse::<i64>().is_ok() && greatest.parse::<i64>().is_ok();
+            is_number.then(|| (column.to_owned(), [least.to_owned(), greatest.to_owned()]))
+        })
+        .collect();
+    assert!(["Attempts", "Crashes", "FailedRetries", "Timeout"].iter().all(|column| edges.contains_key(*column)));
+    edges
+}
+
 /// Returns a value for a column, as an SQL literal.
-fn value(db: &TestDb, random: &mut Random, column: &str) -> String {
+fn value(db: &TestDb, random: &mut Random, edges: &Edges, column: &str) -> String {
+    if let Some(edges) = edges.get(column)
+        && random.below(2) == 0
+    {
+        return edges[random.below(2)].clone();
+    }
     if db.engine == EngineUnderTest::Sqlite && random.below(3) == 0 {
         return format!("CAST(X'{}' AS TEXT)", random.one(BYTES));
     }
@@ -167,7 +204,7 @@ const COLUMNS: &[&str] = &[
 ];
 
 /// Tries to insert a row with random columns.
-fn insert_any(db: &TestDb, random: &mut Random) -> String {
+fn insert_any(db: &TestDb, random: &mut Random, edges: &Edges) -> String {
     let mut columns: Vec<&str> = vec!["TaskClass"];
     for _ in 0..=random.below(3) {
         let column = random.one(COLUMNS);
@@ -175,21 +212,23 @@ fn insert_any(db: &TestDb, random: &mut Random) -> String {
             columns.push(column);
         }
     }
-    let class = if random.below(8) == 0 { value(db, random, "TaskClass") } else { "'echo'".to_owned() };
-    let values: Vec<String> = columns.iter().skip(1).map(|column| value(db, random, column)).collect();
+    let is_any = random.below(8) == 0;
+    let class = if is_any { value(db, random, edges, "TaskClass") } else { random.one(CLASSES).to_owned() };
+    let values: Vec<String> = columns.iter().skip(1).map(|column| value(db, random, edges, column)).collect();
     let names: Vec<String> = columns.iter().map(|column| format!("\"{column}\"")).collect();
     format!("INSERT INTO \"TaskQueue\" ({}) VALUES ({})", names.join(", "), [vec![class], values].concat().join(", "))
 }
 
 each_engine! {
     fn no_row_that_the_tables_accept_stops_a_verb_or_another_task(db) {
-        db.configure(ECHO);
+        db.configure(HANDLERS);
+        let edges = edges(db);
         let mut random = Random::new();
         let wanted = std::env::var("TASKQUEUE_TEST_ROWS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROWS);
         let mut raw = db.raw();
         let (mut accepted, mut tried) = (0_u64, Vec::new());
         for _ in 0..wanted {
-            let insert = insert_any(db, &mut random);
+            let insert = insert_any(db, &mut random, &edges);
             if raw.try_execute(&insert).is_ok() {
                 accepted += 1;
                 tried.push(insert);
@@ -204,6 +243,8 @@ each_engine! {
         for id in &good {
             assert_eq!(task(db, id)["status"], "success", "{tried:#?}");
         }
+        let unrecorded = "SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'processing'";
+        assert_eq!(db.number(unrecorded), 0, "an end was not recorded: {tried:#?}");
         for args in [
             &["status"][..], &["status", "--json"], &["failures"], &["export"], &["events"], &["metrics"], &["top", "--once"], &["explain"],
             &["schedule", "list"], &["limit"], &["runner"], &["class"], &["tick", "--max-runs", "1"], &["create-runs"],
@@ -233,6 +274,16 @@ fn check_each(db: &TestDb, tried: &[String]) {
         .filter(|line| line["reason"]["reason"] == "unreadable" || line["task"]["unreadable"][0]["column"].is_string());
     let named = i64::try_from(named.count()).unwrap();
     assert!(named >= count, "{named} of {count} rows that were set aside are named\n{tried:#?}");
+    for line in lines.iter().take(8) {
+        let id = line["task"]["id"].to_string();
+        for verb in ["status", "explain", "logs", "wait"] {
+            let ended = db.cli().run(&[verb, &id]);
+            assert!(
+                ended.code.is_some_and(|code| code < 64) && !ended.stderr.contains("database error"),
+                "{verb} {id}: {ended:?}"
+            );
+        }
+    }
     for verb in ["cancel", "retry", "edit"] {
         let mut args = vec![verb, "status=quarantined", "--yes"];
         if verb == "edit" {

@@ -136,6 +136,16 @@ pub fn unmarked_statuses() -> Vec<TaskStatus> {
     statuses_for(TaskEvent::Start).into_iter().filter(|status| *status != TaskStatus::Success).collect()
 }
 
+/// The largest value of Attempts, FailedRetries and Crashes that the tables accept. A count that has reached it stays there: if its
+/// update failed, the run could never be recorded.
+pub const MAX_COUNT: i32 = 1_000_000_000;
+
+/// Returns the count after one more, at most [`MAX_COUNT`].
+#[must_use]
+pub const fn one_more(count: i32) -> i32 {
+    if count < MAX_COUNT { count + 1 } else { MAX_COUNT }
+}
+
 /// Returns FailedRetries after the event. A success resets it; an error or a timeout adds one. An end that rules out a retry uses
 /// up all that are left, so that the task is exhausted.
 #[must_use]
@@ -143,7 +153,7 @@ pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_ret
     match event {
         TaskEvent::Succeed | TaskEvent::Retry => 0,
         TaskEvent::Fail | TaskEvent::TimeOut => {
-            let counted = failed_retries.saturating_add(1);
+            let counted = one_more(failed_retries);
             if may_retry || counted >= max_retries { counted } else { max_retries }
         }
         TaskEvent::Start | TaskEvent::Release | TaskEvent::Cancel | TaskEvent::Expire => failed_retries,
@@ -155,7 +165,7 @@ pub const fn failed_retries_after(event: TaskEvent, failed_retries: i32, max_ret
 pub const fn crashes_after(event: TaskEvent, crashes: i32, is_crash: bool) -> i32 {
     match event {
         TaskEvent::Succeed | TaskEvent::Retry => 0,
-        TaskEvent::Fail | TaskEvent::TimeOut if is_crash => crashes.saturating_add(1),
+        TaskEvent::Fail | TaskEvent::TimeOut if is_crash => one_more(crashes),
         _ => crashes,
     }
 }
@@ -260,13 +270,13 @@ mod tests {
         assert_eq!(crashes_after(TaskEvent::Fail, 1, false), 1);
         assert_eq!(crashes_after(TaskEvent::Release, 1, true), 1);
         assert_eq!(crashes_after(TaskEvent::Succeed, 2, false), 0);
-        assert_eq!(crashes_after(TaskEvent::Fail, i32::MAX, true), i32::MAX);
+        assert_eq!(crashes_after(TaskEvent::Fail, MAX_COUNT, true), MAX_COUNT);
     }
 
     #[test]
     fn an_end_without_retry_uses_up_what_was_left() {
         assert_eq!(failed_retries_after(TaskEvent::Fail, 0, 5, false), 5);
         assert_eq!(failed_retries_after(TaskEvent::Fail, 7, 5, false), 8);
-        assert_eq!(failed_retries_after(TaskEvent::Fail, i32::MAX, 5, true), i32::MAX);
+        assert_eq!(failed_retries_after(TaskEvent::Fail, MAX_COUNT, 5, true), MAX_COUNT);
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::announcing::announce::start_hook;
 use crate::context::Context;
-use crate::error::EngineResult;
+use crate::error::{EngineError, EngineResult};
 use crate::handler::command::marker;
 use crate::outbox::outcomes::{GivenBack, has_outcome_of, is_being_sent, send_left_over};
 use crate::running::runner::register::liveness_of;
@@ -153,7 +153,13 @@ fn rescue_pages(
             if !ends_by_its_outcome(ctx, run, now)?
                 && let Some(run) = still_in_question(ctx, run, evidence)?
             {
-                rescue_run(ctx, settings, &run, evidence, &mut known_runners, &mut report)?;
+                match rescue_run(ctx, settings, &run, evidence, &mut known_runners, &mut report) {
+                    // Values of this run that the tables refuse must not stop the rescue of others.
+                    Err(EngineError::Store(error)) if error.is_refusal() => {
+                        report.stuck.push(format!("run {}: {error}", run.id));
+                    }
+                    rescued => rescued?,
+                }
                 if report.rescued.last().is_none_or(|rescued| rescued.run_id != run.id) {
                     stuck.insert(run.process_identity.clone());
                 }

@@ -24,7 +24,7 @@ use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::decision::rule_without_retry;
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::run::transition::{
-    TaskEvent, aggregated, crashes_after, failed_retries_after, run_after, status_before, task_after,
+    TaskEvent, aggregated, crashes_after, failed_retries_after, one_more, run_after, status_before, task_after,
 };
 use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -93,7 +93,7 @@ pub(super) fn aggregate_into_task(
     run_id: RunId,
     end: &RunEnd,
 ) -> StoreResult<Option<Aggregated>> {
-    let found: Option<(TaskBefore, ShownText, Option<String>, bool)> = task_queue::table
+    let found: Option<(TaskBefore, ShownText, MaybeShownText, bool)> = task_queue::table
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(task_queue::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
         .select((
@@ -120,7 +120,7 @@ pub(super) fn aggregate_into_task(
     let outcome = AttemptOutcome::of(end.event, is_given_up);
     follow_up(conn, &task, &after, run_id, &host, end)?;
     keep_outcome(conn, outcome, &task, &after, (run_id, &host), end)?;
-    let (task_id, freed_key) = (TaskId(task.id), limit_key.filter(|_| has_key_slot));
+    let (task_id, freed_key) = (TaskId(task.id), Option::from(limit_key).filter(|_| has_key_slot));
     Ok(Some(Aggregated { task_id, freed_key, outcome, keeps_results: task.keep_results_secs.is_some() }))
 }
 
@@ -144,7 +144,7 @@ fn task_after_end(conn: &mut AnyConnection, task: &TaskBefore, end: &RunEnd) -> 
         failed_retries,
         retry_limit: Some(allowed).filter(|_| is_exhausted && task.max_retries != Some(allowed)),
         is_exhausted,
-        attempts: task.attempts.saturating_add(i32::from(counts)),
+        attempts: if counts { one_more(task.attempts) } else { task.attempts },
         crashes,
         restarts_in_secs,
         is_quarantined: end.unreadable.is_some() || end.crash.as_ref().is_some_and(|crash| crashes >= crash.limit),

@@ -20,7 +20,7 @@ use crate::base::content::ContentRow;
 use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::run::transition::{TaskEvent, statuses_for, unmarked_statuses};
+use taskqueue_domain::run::transition::{MAX_COUNT, TaskEvent, statuses_for, unmarked_statuses};
 use taskqueue_domain::run::usage::Usage;
 use taskqueue_domain::task::task_class::TaskClass;
 
@@ -33,9 +33,9 @@ fn quoted_list(statuses: &[TaskStatus]) -> String {
     statuses.iter().map(|status| format!("'{}'", status.as_str())).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the names of status lists in a statement by the lists.
-fn with_statuses(text: &str) -> String {
-    text.replace("STARTABLE", &STARTABLE).replace("UNMARKED", &UNMARKED)
+/// Replaces the names of status lists in a statement by the lists, and MAX_COUNT by the number.
+fn with_rules(text: &str) -> String {
+    text.replace("STARTABLE", &STARTABLE).replace("UNMARKED", &UNMARKED).replace("MAX_COUNT", &MAX_COUNT.to_string())
 }
 
 /// The runner or claimant that takes runs, as stored in the rows of the runs.

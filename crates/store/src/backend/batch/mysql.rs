@@ -15,6 +15,7 @@ use crate::backend::mysql::{as_text, inserted_ids};
 use crate::base::prepared::{prepared, prepared_once};
 use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
+use taskqueue_domain::run::transition::MAX_COUNT;
 
 /// Returns a list of numbers; it contains nothing else.
 fn list(ids: impl Iterator<Item = i64>) -> String {
@@ -261,7 +262,8 @@ pub(super) fn end_successes(conn: &mut MysqlConnection, successes: &[Success<'_>
              SET `LastStatus` = CASE WHEN `LastStatus` = 'processing'
                          OR `CurrentRunId` IS NULL AND `LastStatus` IN ({unmarked}) THEN 'success'
                      ELSE `LastStatus` END, `FailedRetries` = 0,
-                 `Attempts` = `Attempts` + 1, `CurrentRunId` = NULL, `Crashes` = 0, `ClassKeep` = NULL, `UpdatedOn` = UTC_TIMESTAMP(6)
+                 `Attempts` = LEAST(`Attempts` + 1, {MAX_COUNT}), `CurrentRunId` = NULL, `Crashes` = 0, `ClassKeep` = NULL,
+                 `UpdatedOn` = UTC_TIMESTAMP(6)
              WHERE `Id` IN ({})",
             list(ended.iter().map(|row| row.task_id))
         ))

@@ -8,8 +8,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamp};
 
 use super::{
-    DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, TaskStart, mark_awaited,
-    with_statuses,
+    DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, TaskStart, mark_awaited, with_rules,
 };
 use crate::base::prepared::prepared;
 use crate::base::rows::IdRow;
@@ -17,7 +16,7 @@ use crate::base::sql::SqlMoment;
 
 /// Locks the tasks first: after it has waited for a cancel, PostgreSQL reads only the rows that it locks again.
 static START_RUNS: LazyLock<String> = LazyLock::new(|| {
-    with_statuses(
+    with_rules(
         r#"
     WITH found AS MATERIALIZED (
         SELECT r."Id" AS id, s.token
@@ -147,7 +146,7 @@ pub(super) fn start_tasks(
 }
 
 static MARK_STARTED: LazyLock<String> = LazyLock::new(|| {
-    with_statuses(
+    with_rules(
         r#"
     UPDATE "TaskQueue" AS t
     SET "LastStatus" = CASE WHEN t."LastStatus" IN (UNMARKED) THEN 'processing' ELSE t."LastStatus" END,
@@ -163,7 +162,7 @@ pub(super) fn mark_started(conn: &mut PgConnection, runs: &[i64]) -> QueryResult
 
 /// `has_dependants` is read afterwards, by [`AWAITED`].
 static END_SUCCESSES: LazyLock<String> = LazyLock::new(|| {
-    with_statuses(
+    with_rules(
         r#"
     WITH ended AS (
         UPDATE "TaskQueueRuns" AS r
@@ -182,7 +181,7 @@ static END_SUCCESSES: LazyLock<String> = LazyLock::new(|| {
     SET "LastStatus" = CASE WHEN t."LastStatus" = 'processing'
                 OR t."CurrentRunId" IS NULL AND t."LastStatus" IN (UNMARKED) THEN 'success'
             ELSE t."LastStatus" END, "FailedRetries" = 0,
-        "Attempts" = t."Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = clock_timestamp()
+        "Attempts" = LEAST(t."Attempts" + 1, MAX_COUNT), "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = clock_timestamp()
     FROM ended AS e
     WHERE t."Id" = ANY (ARRAY[e."TaskQueueId"])
     RETURNING e."Id" AS run_id, t."Id" AS task_id, e."Host" AS host,

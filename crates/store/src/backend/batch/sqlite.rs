@@ -12,9 +12,9 @@ use serde_json::json;
 
 use super::{
     DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
-    by_details, with_statuses,
+    by_details, with_rules,
 };
-use crate::base::cells::ShownText;
+use crate::base::cells::{MaybeShownText, ShownText};
 use crate::base::prepared::prepared;
 use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
@@ -80,7 +80,7 @@ pub(super) fn start_runs(
 }
 
 static MARK_CLAIMED: LazyLock<String> = LazyLock::new(|| {
-    with_statuses(
+    with_rules(
         r#"
     UPDATE "TaskQueue"
     SET "LastStatus" = CASE WHEN "LastStatus" IN (STARTABLE) THEN 'processing'
@@ -92,7 +92,7 @@ static MARK_CLAIMED: LazyLock<String> = LazyLock::new(|| {
 });
 
 static MARK_STARTED: LazyLock<String> = LazyLock::new(|| {
-    with_statuses(
+    with_rules(
         r#"
     UPDATE "TaskQueue"
     SET "LastStatus" = CASE WHEN "LastStatus" IN (UNMARKED) THEN 'processing' ELSE "LastStatus" END,
@@ -183,7 +183,7 @@ struct EndedRunRow {
     task_id: i64,
     #[diesel(sql_type = Text, deserialize_as = ShownText)]
     host: String,
-    #[diesel(sql_type = Nullable<Text>)]
+    #[diesel(sql_type = Nullable<Text>, deserialize_as = MaybeShownText)]
     freed_key: Option<String>,
 }
 
@@ -214,13 +214,13 @@ const END_RUNS: &str = r#"
     RETURNING "Id" AS run_id, "TaskQueueId" AS task_id, "Host" AS host, CASE WHEN "HasKeySlot" THEN "LimitKey" END AS freed_key"#;
 
 static MARK_ENDED: LazyLock<String> = LazyLock::new(|| {
-    with_statuses(
+    with_rules(
         r#"
     UPDATE "TaskQueue"
     SET "LastStatus" = CASE WHEN "LastStatus" = 'processing'
                 OR "CurrentRunId" IS NULL AND "LastStatus" IN (UNMARKED) THEN 'success'
             ELSE "LastStatus" END, "FailedRetries" = 0,
-        "Attempts" = "Attempts" + 1, "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = ?
+        "Attempts" = MIN("Attempts" + 1, MAX_COUNT), "CurrentRunId" = NULL, "Crashes" = 0, "ClassKeep" = NULL, "UpdatedOn" = ?
     WHERE "Id" IN (SELECT value FROM json_each(?))
     RETURNING "Id" AS task_id, "LastStatus" = 'success' AS has_succeeded, "Recurrence" IS NOT NULL AS recurs,
         EXISTS (SELECT 1 FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = "TaskQueue"."Id") AS has_dependants,
