@@ -18,6 +18,9 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Before PostgreSQL 15, every user has this right. An operator for the type of a column, in the schema of the tables, would be
+-- executed by the statements of runners and administrators.
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
 GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
     TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;

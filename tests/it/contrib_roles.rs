@@ -396,6 +396,45 @@ fn forged_notifications_of_postgresql_end_and_start_nothing() {
     });
 }
 
+/// Every user of a PostgreSQL database can take every advisory lock in it.
+#[test]
+fn advisory_locks_of_other_sessions_stop_no_claim_and_no_wait() {
+    on(EngineUnderTest::Postgres, |db| {
+        make_roles(db);
+        db.configure(&shell_class(db, "echo", "cat"));
+        let shop = Person::with_role(db, "taskqueue_enqueue");
+        let mut raw = shop.raw();
+        for lane in 0..4 {
+            raw.execute(&format!("SELECT pg_advisory_lock({})", i64::from_be_bytes(*b"tasklane") + lane));
+        }
+        raw.execute(&format!("SELECT pg_advisory_lock({})", i64::from_be_bytes(*b"taskends")));
+        let id = db.cli().run(&["queue", "echo"]).ok();
+        let waiting = db.cli().spawn(&["wait", &id]);
+        db.cli().run(&["work", "--idle-exit", "0s"]).ok();
+        let waited = finish(waiting);
+        assert_eq!((task(db, &id)["status"].as_str(), waited.code), (Some("success"), Some(0)), "{waited:?}");
+    });
+}
+
+/// Before PostgreSQL 15, every user may create functions and operators in the schema of the tables. Those for a type of a column
+/// would replace the built-in ones in the statements of runners.
+#[test]
+fn the_roles_take_the_right_to_create_objects_beside_the_tables() {
+    on(EngineUnderTest::Postgres, |db| {
+        db.execute("GRANT CREATE ON SCHEMA public TO PUBLIC");
+        make_roles(db);
+        let shop = Person::with_role(db, "taskqueue_enqueue");
+        for statement in [
+            "CREATE FUNCTION public.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "CREATE TABLE public.t (c int)",
+            "CREATE OPERATOR public.= (LEFTARG = \"TaskQueueTaskStatus\", RIGHTARG = text, FUNCTION = texteq)",
+        ] {
+            let refused = shop.raw().try_execute(statement).expect_err(statement).to_string();
+            assert!(refused.contains("permission denied for schema public"), "{statement}: {refused}");
+        }
+    });
+}
+
 test_on! { [mariadb Mariadb, mysql Mysql] the_queueing_role_executes_the_documented_sql_of_unique_tasks db {
     make_roles(db);
     let shop = Person::with_role(db, "taskqueue_enqueue");

@@ -90,6 +90,7 @@ impl Coordinator<'_> {
         listener: &mut dyn WorkListener,
     ) -> EngineResult<()> {
         let ManyClaimed { runs, needs_runs, has_skipped_due, late, is_crowded, .. } = claimed;
+        self.was_crowded = is_crowded;
         if is_crowded {
             self.next_poll_at = Moment::after(self.pause.next().min(CROWDED_PAUSE));
             self.idle_since = Moment::now();

@@ -58,6 +58,8 @@ pub(super) struct Coordinator<'a> {
     pub(super) next_due: Option<Moment>,
     /// Whether the last poll found nothing.
     pub(super) last_poll_was_empty: bool,
+    /// Whether the last claim was refused because enough others were in progress.
+    pub(super) was_crowded: bool,
     /// Whether runs were polled for after the first housekeeping, which may have rescued some.
     pub(super) saw_housekeeping: bool,
     /// Since when there has been nothing to do.
@@ -121,6 +123,7 @@ impl<'a> Coordinator<'a> {
             away_until: now,
             is_away: false,
             last_poll_was_empty: false,
+            was_crowded: false,
             is_blocked: false,
         }
     }
@@ -294,7 +297,7 @@ impl<'a> Coordinator<'a> {
         let is_enough = self.options.max_runs.is_some_and(|max| self.claimed >= max);
         let was_idle = self.options.idle_exit.is_some_and(|idle| {
             // Counts only if it has polled and found nothing.
-            let has_looked = counts.is_blocked || !self.next_poll_at.has_passed();
+            let has_looked = counts.is_blocked || !self.next_poll_at.has_passed() && !self.was_crowded;
             self.saw_housekeeping && has_looked && self.idle_since.elapsed() >= idle
         });
         is_enough || was_idle || self.is_leaving() || (counts.is_blocked && self.options.ends_when_blocked)

@@ -131,8 +131,12 @@ pub(super) fn notify_finished(conn: &mut PgConnection) -> QueryResult<bool> {
     diesel::select(told.sql(", '')::text IS NOT NULL END")).get_result(conn)
 }
 
+/// Ends that are being recorded hold the lock for a moment. If a session holds it for longer, `notify_finished` never gets it and
+/// always notifies, so a waiter does not need it.
 pub(super) fn hear_of_ends(conn: &mut PgConnection) -> QueryResult<()> {
-    conn.batch_execute(&format!("SELECT pg_advisory_lock_shared({WAITER_LOCK}); LISTEN {END_CHANNEL}"))
+    let _ =
+        conn.batch_execute(&format!("SET LOCAL lock_timeout = '1s'; SELECT pg_advisory_lock_shared({WAITER_LOCK})"));
+    conn.batch_execute(&format!("LISTEN {END_CHANNEL}"))
 }
 
 pub(super) fn ignore_ends(conn: &mut PgConnection) -> QueryResult<()> {
