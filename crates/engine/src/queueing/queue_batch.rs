@@ -109,8 +109,8 @@ struct Batch {
 #[derive(Default)]
 struct Lines {
     count: usize,
-    /// For each blank line, the number of tasks before it.
-    blank: Vec<usize>,
+    /// For each group of blank lines: the number of tasks before it, and the number of blank lines up to its last one.
+    blank: Vec<(usize, usize)>,
     bytes: usize,
     /// The name of each line; empty if none has one.
     names: Vec<LineNames>,
@@ -123,7 +123,18 @@ impl Lines {
 
     /// Returns the line number, from 1, of the task at this index.
     fn number_of(&self, place: usize) -> usize {
-        place + 1 + self.blank.partition_point(|before| *before <= place)
+        let groups = self.blank.partition_point(|(before, _)| *before <= place);
+        place + 1 + self.blank[..groups].last().map_or(0, |(_, blank)| *blank)
+    }
+
+    fn add_blank(&mut self) {
+        match self.blank.last_mut() {
+            Some((before, blank)) if *before == self.count => *blank += 1,
+            last => {
+                let blank = last.map_or(0, |(_, blank)| *blank) + 1;
+                self.blank.push((self.count, blank));
+            }
+        }
     }
 
     fn has_names(&self) -> bool {
@@ -188,7 +199,7 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
         let mut tasks = Some(Vec::new());
         while let Some((number, line)) = read.next_line().map_err(bad_line)? {
             if line.trim().is_empty() {
-                lines.blank.push(lines.count);
+                lines.add_blank();
                 continue;
             }
             let values = BatchLine::read(line).map_err(|problem| at_line(number, EngineError::Input(problem)))?;
@@ -262,4 +273,21 @@ pub(crate) fn bad_line(bad: BadLine) -> EngineError {
 
 pub(crate) fn not_spooled(error: &std::io::Error) -> EngineError {
     EngineError::Refused(format!("the batch cannot be saved on the local disk before it is inserted: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_lines_need_no_memory_and_keep_the_numbers_of_lines() {
+        let mut lines = Lines::default();
+        (0..1_000_000).for_each(|_| lines.add_blank());
+        lines.add("{}", LineNames::default());
+        lines.add("{}", LineNames::default());
+        (0..1_000_000).for_each(|_| lines.add_blank());
+        lines.add("{}", LineNames::default());
+        assert_eq!(lines.blank.len(), 2);
+        assert_eq!([0, 1, 2].map(|place| lines.number_of(place)), [1_000_001, 1_000_002, 2_000_003]);
+    }
 }
