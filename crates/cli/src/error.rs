@@ -335,6 +335,12 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue setting set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),
+        // Only SQLite has this check.
+        StoreError::Database(_) if message.contains("Id lies in") => (
+            FAILED,
+            "database",
+            Some("a row with the largest id leaves none: delete it by SQL, and run DELETE FROM sqlite_sequence".to_owned()),
+        ),
         StoreError::Database(_) => (FAILED, "database", None),
     };
     CliError { hint, ..CliError::new(code, kind, message) }

@@ -413,25 +413,70 @@ each_engine! {
     }
 }
 
+/// A class whose retention is read again at each end.
+const KEEPING: &str = "[class.echo]\nargv = [\"/bin/cat\"]\nkeep = \"1d\"\nkeep_results = \"1d\"\n";
+
+// Servers number rows without regard to the rows that were inserted with an id.
+test_on! { [sqlite Sqlite] the_largest_id_of_each_table_is_named_with_the_way_out db {
+    db.configure(&shell_class(db, "echo", "cat"));
+    db.cli().run(&["queue", "echo"]).ok();
+    db.cli().run(&["tick"]).ok();
+    for (table, columns, values) in [
+        ("TaskQueue", "TaskClass", "'echo'"),
+        ("TaskQueueRuns", "TaskQueueId, TaskClass, Status, FinishedOn", "1, 'echo', 'released', '2026-01-01 00:00:00'"),
+        ("TaskQueueRunners", "ProcessId, FinishedOn", "1, '2026-01-01 00:00:00'"),
+        ("TaskQueueEvents", "Kind", "'x'"),
+        ("TaskQueueNotices", "Kind, TaskClass, Host, ErrorCode, ErrorMessage", "'stuck', 'echo', 'h', '', ''"),
+    ] {
+        let insert = |id: &str| format!("INSERT INTO {table} (Id, {columns}) VALUES ({id}, {values})");
+        let refused = db.raw().try_execute(&insert("9223372036854775807")).expect_err(table).to_string();
+        assert!(refused.contains("Id lies in 1 to 4611686018427387903"), "{table}: {refused}");
+        db.execute(&insert("4611686018427387903"));
+        let next = db.raw().try_execute(&format!("INSERT INTO {table} ({columns}) VALUES ({values})"));
+        assert!(next.expect_err(table).to_string().contains("Id lies in"), "{table}");
+        if table == "TaskQueue" {
+            let ended = db.cli().run(&["queue", "echo"]);
+            assert!(ended.code == Some(1) && ended.stderr.contains("DELETE FROM sqlite_sequence"), "{ended:?}");
+        }
+        db.execute(&format!("DELETE FROM {table} WHERE Id = 4611686018427387903; DELETE FROM sqlite_sequence"));
+        db.execute(&format!("INSERT INTO {table} ({columns}) VALUES ({values})"));
+    }
+    db.cli().run(&["queue", "echo"]).ok();
+    db.cli().run(&["tick"]).ok();
+} }
+
+test_on! { [sqlite Sqlite] json_before_a_nul_is_not_json db {
+    db.configure(&shell_class(db, "echo", "cat"));
+    let data = "'{\"x\":1}' || char(0) || 'more'";
+    let insert = |column: &str| format!("INSERT INTO TaskQueue (TaskClass, {column}) VALUES ('echo', {data})");
+    for column in ["TaskData", "Meta"] {
+        assert!(db.raw().try_execute(&insert(column)).is_err(), "{column}");
+    }
+    db.execute(&format!("PRAGMA ignore_check_constraints = ON; {}", insert("TaskData")));
+    db.cli().run(&["tick"]).ok();
+    assert_eq!(task(db, "1")["unreadable"][0]["column"], "TaskData");
+} }
+
 // Servers store only times and text.
 test_on! { [sqlite Sqlite] a_time_that_got_past_the_tables_stops_no_verb db {
-    db.configure(ECHO);
+    db.configure(KEEPING);
     let mut raw = db.raw();
     insert_rows(db, &mut raw);
     raw.execute("PRAGMA ignore_check_constraints = ON");
-    for (table, column) in written_columns(is_time).filter(|(table, _)| *table != "TaskQueue") {
+    for (table, column) in written_columns(is_time) {
         raw.execute(&format!("UPDATE \"{table}\" SET \"{column}\" = '0' WHERE \"{column}\" IS NOT NULL"));
     }
     check_verbs(db, "times");
 } }
 
 test_on! { [sqlite Sqlite] text_that_is_not_utf8_stops_no_verb_in_whatever_column_it_is db {
-    db.configure(ECHO);
+    db.configure(KEEPING);
     let mut raw = db.raw();
     insert_rows(db, &mut raw);
+    raw.execute("PRAGMA ignore_check_constraints = ON");
     let mut taken = Vec::new();
-    // Rows of TaskQueue are read cell by cell, and the value of a setting is one that the program cannot do without.
-    for (table, column) in written_columns(|column| column != "Value").filter(|(table, _)| *table != "TaskQueue") {
+    // The program cannot do without the value of a setting.
+    for (table, column) in written_columns(|column| column != "Value") {
         let update = format!("UPDATE \"{table}\" SET \"{column}\" = CAST(X'4dfc6c6c6572' AS TEXT)");
         if raw.try_execute(&update).is_ok() {
             taken.push(format!("{table}.{column}"));

@@ -70,6 +70,21 @@ impl FromSql<Text, MultiBackend> for ExactText {
     }
 }
 
+/// Text of a column with JSON, exactly as stored. Older versions of SQLite accept any text after a NUL, which no parser reads.
+#[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
+pub(crate) struct JsonText(pub(crate) String);
+
+impl<DB> FromSql<Text, DB> for JsonText
+where
+    DB: Backend,
+    ExactText: FromSql<Text, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        let text = ExactText::from_sql(value)?.0;
+        if text.contains('\0') { Err(Box::new(StoredText::from(text.as_bytes()))) } else { Ok(Self(text)) }
+    }
+}
+
 /// Text for people: bytes that are not UTF-8 are replaced by a printable form.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
 pub(crate) struct ShownText(pub(crate) String);
@@ -81,6 +96,18 @@ where
 {
     fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
         Ok(Self(ExactText::from_sql(value).map_or_else(|error| error.to_string(), |text| text.0)))
+    }
+}
+
+impl From<ExactText> for String {
+    fn from(text: ExactText) -> Self {
+        text.0
+    }
+}
+
+impl From<JsonText> for String {
+    fn from(text: JsonText) -> Self {
+        text.0
     }
 }
 

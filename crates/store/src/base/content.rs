@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
 
-use super::cells::{Cell, ExactInt, ExactText};
+use super::cells::{Cell, ExactInt, ExactText, JsonText};
 use super::sql::SqlMoment;
 use taskqueue_domain::monitoring::run_times::DueTimes;
 use taskqueue_domain::task::task_class::TaskClass;
@@ -16,7 +16,7 @@ pub(crate) struct ContentRow {
     #[diesel(sql_type = Text)]
     pub(crate) class: Cell<ExactText>,
     #[diesel(sql_type = Text)]
-    pub(crate) data: Cell<ExactText>,
+    pub(crate) data: Cell<JsonText>,
     #[diesel(sql_type = Nullable<Integer>)]
     pub(crate) max_retries: Option<Cell<ExactInt>>,
     #[diesel(sql_type = Nullable<Integer>)]
@@ -30,7 +30,7 @@ pub(crate) struct ContentRow {
     #[diesel(sql_type = Nullable<Timestamp>)]
     pub(crate) next_attempt_on: Option<Cell<SqlMoment>>,
     #[diesel(sql_type = Nullable<Text>)]
-    pub(crate) meta: Option<Cell<ExactText>>,
+    pub(crate) meta: Option<Cell<JsonText>>,
 }
 
 /// The data of a task, with all columns readable.

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer};
 
-use super::cells::{Cell, ExactInt, ExactText, MaybeShownText, ShownText, TimeOrPast};
+use super::cells::{Cell, ExactInt, ExactText, JsonText, MaybeShownText, MaybeTimeOrPast, ShownText, TimeOrPast};
 use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
 use super::sql::{AllowedRetries, SqlMoment, allowed_retries};
 use super::unmarked::{processed_run, status_in_process};
@@ -36,10 +36,12 @@ pub(crate) struct DependencyRow {
 #[diesel(table_name = task_queue)]
 pub(crate) struct PrerequisiteRow {
     pub(crate) id: i64,
+    #[diesel(deserialize_as = ShownText)]
     last_status: String,
     failed_retries: i32,
     #[diesel(sql_type = Integer, select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
     allowed_retries: i32,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     quarantined_on: Option<SqlMoment>,
     current_run_id: Option<i64>,
 }
@@ -71,7 +73,7 @@ pub(crate) struct TaskRow {
     next_attempt_on: Option<Cell<SqlMoment>>,
     start_before: Option<Cell<SqlMoment>>,
     task_class: Cell<ExactText>,
-    task_data: Cell<ExactText>,
+    task_data: Cell<JsonText>,
     last_status: ShownText,
     max_retries: Option<Cell<ExactInt>>,
     retry_limit: Option<Cell<ExactInt>>,
@@ -104,7 +106,7 @@ pub(crate) struct TaskRow {
     class_keep_secs: Option<Cell<ExactInt>>,
     keep_results_secs: Option<Cell<ExactInt>>,
     expires_on: Option<Cell<SqlMoment>>,
-    meta: Option<Cell<ExactText>>,
+    meta: Option<Cell<JsonText>>,
 }
 
 /// Reads the cells of a row, and records which of them cannot be read.
@@ -112,11 +114,11 @@ pub(crate) struct TaskRow {
 struct CellReader(RowReader);
 
 impl CellReader {
-    fn text(&mut self, column: &'static str, cell: Cell<ExactText>) -> String {
-        self.0.take_text(cell.read(column).map(|text| text.0))
+    fn text<T: Into<String>>(&mut self, column: &'static str, cell: Cell<T>) -> String {
+        self.0.take_text(cell.read(column).map(Into::into))
     }
 
-    fn maybe_text(&mut self, column: &'static str, cell: Option<Cell<ExactText>>) -> Option<String> {
+    fn maybe_text<T: Into<String>>(&mut self, column: &'static str, cell: Option<Cell<T>>) -> Option<String> {
         cell.map(|cell| self.text(column, cell))
     }
 

@@ -4,7 +4,7 @@
 use diesel::prelude::*;
 
 use super::status::part_by_part;
-use crate::base::cells::ShownText;
+use crate::base::cells::{Cell, ExactText, MaybeShownText, ShownText};
 use crate::base::schema::{task_queue, task_queue_key_limits, task_queue_runners, task_queue_runs};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
@@ -40,7 +40,7 @@ impl Store {
     /// The database could not be queried.
     pub fn list_recent_tasks(&mut self, status: TaskStatus, limit: i64) -> StoreResult<Vec<(TaskId, String)>> {
         use task_queue::dsl;
-        let name = |(id, class)| (TaskId(id), class);
+        let name = |(id, class): (i64, ShownText)| (TaskId(id), class.0);
         self.read_each(name, |conn| {
             part_by_part(limit, |part, missing| {
                 // The order names all columns of the index, as for a page of `status`.
@@ -50,7 +50,7 @@ impl Store {
                     .order((dsl::last_status.desc(), dsl::finished.desc(), dsl::status_on.desc(), dsl::id.desc()))
                     .limit(missing)
                     .select((dsl::id, dsl::task_class))
-                    .load::<(i64, String)>(conn)
+                    .load(conn)
             })
         })
     }
@@ -103,10 +103,10 @@ impl Store {
     /// The database could not be queried.
     pub fn list_schedule_names(&mut self, limit: i64) -> StoreResult<Vec<ScheduleName>> {
         use task_queue::dsl;
-        let name = |(id, schedule, class, every): (i64, Option<i64>, String, Option<String>)| ScheduleName {
+        let name = |(id, schedule, class, every): (i64, Option<i64>, ShownText, MaybeShownText)| ScheduleName {
             id: TaskId(schedule.unwrap_or(id)),
-            class,
-            every: every.unwrap_or_default(),
+            class: class.0,
+            every: Option::from(every).unwrap_or_default(),
         };
         self.read_each(name, |conn| {
             dsl::task_queue
@@ -128,13 +128,13 @@ impl Store {
         self.read(|conn| {
             let mut keys: Vec<String> =
                 limits::table.order(limits::limit_key).limit(limit).select(limits::limit_key).load(conn)?;
-            let held: Vec<Option<String>> = runs::table
+            let held: Vec<MaybeShownText> = runs::table
                 .filter(runs::held_key.is_not_null())
                 .order((runs::held_key, runs::claim_order, runs::id))
                 .limit(limit)
                 .select(runs::held_key)
                 .load(conn)?;
-            keys.extend(held.into_iter().flatten());
+            keys.extend(held.into_iter().filter_map(Option::<String>::from));
             Ok(keys)
         })
     }
@@ -145,7 +145,7 @@ impl Store {
     /// The database could not be queried.
     pub fn list_unique_keys_from(&mut self, beginning: &str, limit: i64) -> StoreResult<Vec<String>> {
         use task_queue::dsl;
-        let keys: Vec<Option<String>> = self.read(|conn| {
+        let keys: Vec<MaybeShownText> = self.read(|conn| {
             Ok(dsl::task_queue
                 .filter(dsl::unique_key.ge(beginning))
                 .order((dsl::unique_key, dsl::id))
@@ -153,7 +153,7 @@ impl Store {
                 .select(dsl::unique_key)
                 .load(conn)?)
         })?;
-        Ok(keys.into_iter().flatten().collect())
+        Ok(keys.into_iter().filter_map(Option::from).collect())
     }
 
     /// Returns up to `limit` distinct tags of tasks from this text on. Reads one task per tag, however many have it.
@@ -170,9 +170,9 @@ impl Store {
                     None => first.filter(dsl::tag.ge(beginning)),
                     Some(last) => first.filter(dsl::tag.gt(last.as_str())),
                 };
-                let found: Option<Option<String>> = first.first(conn).optional()?;
-                let Some(tag) = found.flatten() else { break };
-                tags.push(tag);
+                let found: Option<Option<Cell<ExactText>>> = first.first(conn).optional()?;
+                let Some(tag) = found.flatten().and_then(|tag| tag.read("Tag").ok()) else { break };
+                tags.push(tag.0);
             }
             Ok(tags)
         })

@@ -149,10 +149,10 @@ fn first_due(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, i64>> {
     let now: SqlMoment = diesel::select(db_now()).get_result(conn)?;
     let due = dsl::task_queue.filter(dsl::due_on.le(now)).filter(open_run().is_null());
     let due = due.order((dsl::due_on, dsl::id));
-    let classes: Vec<String> = due.limit(DUE_LIMIT + 1).select(dsl::task_class).load(conn)?;
+    let classes: Vec<ShownText> = due.limit(DUE_LIMIT + 1).select(dsl::task_class).load(conn)?;
     let mut counts = BTreeMap::new();
     for class in classes {
-        *counts.entry(class).or_insert(0) += 1;
+        *counts.entry(class.0).or_insert(0) += 1;
     }
     Ok(counts)
 }

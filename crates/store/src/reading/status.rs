@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 use serde::Serialize;
 
 use super::due::{count_due, count_due_of_class};
-use crate::base::cells::ShownText;
+use crate::base::cells::{Cell, ExactText, ShownText};
 use crate::base::connection::AnyConnection;
 use crate::base::rows::{RunRow, TaskRow};
 use crate::records::notices::count_unreported;
@@ -285,11 +285,11 @@ fn list_unknown(conn: &mut AnyConnection, class: Option<&str>, limit: i64) -> St
     let mut found = Vec::new();
     let mut last = String::new();
     loop {
-        let next: Option<String> =
+        let next: Option<Cell<ExactText>> =
             task_queue.filter(last_status.gt(&last)).order(last_status).select(last_status).first(conn).optional()?;
         let missing = limit - i64::try_from(found.len()).unwrap_or(i64::MAX);
-        match next {
-            Some(status) if missing > 0 => {
+        match next.and_then(|status| status.read("LastStatus").ok()) {
+            Some(ExactText(status)) if missing > 0 => {
                 if TaskStatus::parse(&status).is_none() {
                     found.extend(list_by_status(conn, &status, class, missing)?);
                 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use serde::Serialize;
 
-use crate::base::cells::{ShownText, TimeOrPast};
+use crate::base::cells::{Cell, ExactText, ShownText, TimeOrPast};
 use crate::base::schema::task_queue;
 use crate::base::schema::task_queue_class_holds::dsl::{
     held_on, held_until, host, reason, task_class, task_queue_class_holds,
@@ -81,9 +81,10 @@ impl Store {
                     Some(last) => first.filter(task_queue::task_class.gt(last)),
                     None => first.filter(task_queue::task_class.ge(beginning)),
                 };
-                let next: Option<String> = first.get_result(conn).optional()?;
-                match next {
-                    Some(class) => classes.push(class),
+                let next: Option<Cell<ExactText>> = first.get_result(conn).optional()?;
+                // A name that cannot be read stops the scan: its task is set aside.
+                match next.and_then(|class| class.read("TaskClass").ok()) {
+                    Some(class) => classes.push(class.0),
                     None => break,
                 }
             }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use diesel::prelude::*;
 
 use crate::StoreResult;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use taskqueue_domain::run::retention::KeepOfClass;
@@ -26,10 +27,10 @@ pub(in super::super) fn keep_as_classes_state(
     let mut changed: BTreeMap<Option<i32>, Vec<i64>> = BTreeMap::new();
     for part in tasks.chunks(IDS_PER_STATEMENT) {
         let named = dsl::task_queue.filter(dsl::id.eq_any(part));
-        let rows: Vec<(i64, String, Option<i32>)> =
+        let rows: Vec<(i64, ShownText, Option<i32>)> =
             named.select((dsl::id, dsl::task_class, dsl::class_keep_secs)).load(conn)?;
         for (id, class, written) in rows {
-            let stated = keep_of(&class).task_secs;
+            let stated = keep_of(&class.0).task_secs;
             if stated != written {
                 changed.entry(stated).or_default().push(id);
             }
@@ -50,13 +51,13 @@ pub(super) fn keep_results_as_stated(
     use task_queue_runs::dsl;
     let mut stated: BTreeMap<i32, Vec<i64>> = BTreeMap::new();
     for part in runs.chunks(IDS_PER_STATEMENT) {
-        let rows: Vec<(i64, String, Option<i32>)> = dsl::task_queue_runs
+        let rows: Vec<(i64, ShownText, Option<i32>)> = dsl::task_queue_runs
             .inner_join(task_queue::table.on(task_queue::id.eq(dsl::task_queue_id)))
             .filter(dsl::id.eq_any(part))
             .select((dsl::id, task_queue::task_class, task_queue::keep_results_secs))
             .load(conn)?;
         for (id, class, own) in rows {
-            let secs = own.or_else(|| keep_of.and_then(|keep_of| keep_of(&class).results_secs));
+            let secs = own.or_else(|| keep_of.and_then(|keep_of| keep_of(&class.0).results_secs));
             if let Some(secs) = secs {
                 stated.entry(secs).or_default().push(id);
             }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use diesel::prelude::*;
 
 use crate::StoreResult;
+use crate::base::cells::{MaybeShownText, MaybeTimeOrPast, ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_dependencies, task_queue_runs};
 use crate::base::sql::{AllowedRetries, SqlMoment, allowed_retries, db_now};
@@ -37,19 +38,28 @@ pub enum PruneVerdict {
 #[diesel(table_name = task_queue)]
 pub(crate) struct PruneCandidate {
     pub(crate) id: i64,
+    #[diesel(deserialize_as = ShownText)]
     pub(crate) task_class: String,
+    #[diesel(deserialize_as = ShownText)]
     pub(crate) last_status: String,
+    #[diesel(deserialize_as = TimeOrPast)]
     pub(crate) scheduled_on: SqlMoment,
+    #[diesel(deserialize_as = TimeOrPast)]
     pub(crate) updated_on: SqlMoment,
     pub(crate) finished: i32,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     pub(crate) status_on: Option<SqlMoment>,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     pub(crate) expires_on: Option<SqlMoment>,
     failed_retries: i32,
     #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
     allowed_retries: i32,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     quarantined_on: Option<SqlMoment>,
     current_run_id: Option<i64>,
+    #[diesel(deserialize_as = MaybeShownText)]
     schedule_head: Option<String>,
+    #[diesel(deserialize_as = MaybeTimeOrPast)]
     unique_until: Option<SqlMoment>,
 }
 

@@ -1,7 +1,8 @@
 -- The whole schema. docs/schema.md says what each column means; a test holds the three engines equal.
 -- Times are UTC text, YYYY-MM-DD HH:MM:SS.ffffff: text order is time order. SQLite's clock has milliseconds.
 -- SQLite takes any bytes as text and a number of 64 bits for every INTEGER, so each column that an application may write has a CHECK
--- of what the program can read. length() and GLOB end at a NUL: what must be ASCII has as many bytes as characters.
+-- of what the program can read. length() and GLOB end at a NUL: what must be ASCII has as many bytes as characters. json_valid() does
+-- so before 3.45.
 -- The times of the tables that are written for each run have a check of half the cost, which a NUL after the seconds passes.
 
 CREATE TABLE "TaskQueue" (
@@ -37,7 +38,7 @@ CREATE TABLE "TaskQueue" (
         CHECK ("TaskClass" NOT GLOB '*[^-A-Za-z0-9_.\:]*' AND "TaskClass" NOT GLOB '-*' AND instr("TaskClass", '..') = 0
             AND length("TaskClass") BETWEEN 1 AND 190 AND length(CAST("TaskClass" AS BLOB)) = length("TaskClass")),
     "TaskData" TEXT NOT NULL DEFAULT '{}'
-        CONSTRAINT "TaskData is JSON" CHECK (json_valid("TaskData")),
+        CONSTRAINT "TaskData is JSON" CHECK (json_valid("TaskData") AND instr("TaskData", char(0)) = 0),
     "LastStatus" TEXT NOT NULL DEFAULT 'scheduled'
         CONSTRAINT "LastStatus is known"
         CHECK ("LastStatus" IN ('scheduled', 'processing', 'success', 'failed', 'timeout', 'cancelled', 'expired')),
@@ -103,7 +104,8 @@ CREATE TABLE "TaskQueue" (
     "KeepResults" INTEGER
         CONSTRAINT "KeepResults lies in 0 to 2000000000 seconds" CHECK ("KeepResults" IS NULL OR "KeepResults" BETWEEN 0 AND 2000000000),
     "Meta" TEXT
-        CONSTRAINT "Meta is a JSON object" CHECK ("Meta" IS NULL OR json_valid("Meta") AND json_type("Meta") = 'object'),
+        CONSTRAINT "Meta is a JSON object"
+        CHECK ("Meta" IS NULL OR json_valid("Meta") AND json_type("Meta") = 'object' AND instr("Meta", char(0)) = 0),
     "Recurrence" TEXT
         CONSTRAINT "Recurrence has 1 to 190 printable ASCII characters"
         CHECK ("Recurrence" IS NULL OR "Recurrence" NOT GLOB '*[^ -~]*'
@@ -204,7 +206,8 @@ CREATE INDEX "TaskQueueDependants" ON "TaskQueueDependencies" ("DependsOnId", "T
 CREATE INDEX "TaskQueueAwaitedEnds" ON "TaskQueueDependencies" ("AwaitedEnd") WHERE "AwaitedEnd" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRuns" (
-    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT
+        CONSTRAINT "Id lies in 1 to 4611686018427387903" CHECK ("Id" BETWEEN 1 AND 4611686018427387903),
     "TaskQueueId" INTEGER NOT NULL,
     "TaskClass" TEXT NOT NULL,
     "Priority" INTEGER NOT NULL DEFAULT 0,
@@ -229,7 +232,7 @@ CREATE TABLE "TaskQueueRuns" (
             AND (length("FinishedOn") = 19 OR "FinishedOn" GLOB '???????????????????.*[0-9]'))
         CONSTRAINT "FinishedOn lies in the years 1000 to 9999" CHECK ("FinishedOn" IS NULL OR "FinishedOn" >= '1000'),
     "Results" TEXT
-        CONSTRAINT "Results is JSON" CHECK ("Results" IS NULL OR json_valid("Results")),
+        CONSTRAINT "Results is JSON" CHECK ("Results" IS NULL OR json_valid("Results") AND instr("Results", char(0)) = 0),
     "Status" TEXT NOT NULL DEFAULT 'scheduled'
         CONSTRAINT "Status is known"
         CHECK ("Status" IN ('scheduled', 'processing', 'success', 'error', 'timeout', 'cancelled', 'released')),
@@ -322,7 +325,8 @@ CREATE INDEX "TaskQueueRunsResults" ON "TaskQueueRuns" ("ResultsOn", "Id") WHERE
 CREATE INDEX "TaskQueueRunsResultsExpire" ON "TaskQueueRuns" ("ResultsExpireOn", "Id") WHERE "ResultsExpireOn" IS NOT NULL;
 
 CREATE TABLE "TaskQueueRunners" (
-    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT
+        CONSTRAINT "Id lies in 1 to 4611686018427387903" CHECK ("Id" BETWEEN 1 AND 4611686018427387903),
     "ProcessId" INTEGER NOT NULL,
     "StartedOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
         CONSTRAINT "StartedOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
@@ -381,7 +385,8 @@ CREATE TABLE "TaskQueueRejections" (
 ) STRICT;
 
 CREATE TABLE "TaskQueueEvents" (
-    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT
+        CONSTRAINT "Id lies in 1 to 4611686018427387903" CHECK ("Id" BETWEEN 1 AND 4611686018427387903),
     "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
         CONSTRAINT "OccurredOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
         CHECK (datetime("OccurredOn") IS substr("OccurredOn", 1, 19) AND length("OccurredOn") <= 26
@@ -393,7 +398,7 @@ CREATE TABLE "TaskQueueEvents" (
     "Actor" TEXT NOT NULL DEFAULT '',
     "Host" TEXT NOT NULL DEFAULT '',
     "Details" TEXT NOT NULL DEFAULT '{}'
-        CONSTRAINT "Details is JSON" CHECK (json_valid("Details"))
+        CONSTRAINT "Details is JSON" CHECK (json_valid("Details") AND instr("Details", char(0)) = 0)
 ) STRICT;
 
 CREATE INDEX "TaskQueueEventsByTask" ON "TaskQueueEvents" ("TaskQueueId", "Id");
@@ -536,7 +541,8 @@ CREATE TABLE "TaskQueueReceipts" (
 CREATE INDEX "TaskQueueReceiptsByTime" ON "TaskQueueReceipts" ("WrittenOn");
 
 CREATE TABLE "TaskQueueNotices" (
-    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "Id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT
+        CONSTRAINT "Id lies in 1 to 4611686018427387903" CHECK ("Id" BETWEEN 1 AND 4611686018427387903),
     "OccurredOn" TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now'))
         CONSTRAINT "OccurredOn is UTC, written YYYY-MM-DD HH:MM:SS[.ffffff]"
         CHECK (datetime("OccurredOn") IS substr("OccurredOn", 1, 19) AND length("OccurredOn") <= 26
