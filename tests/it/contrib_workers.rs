@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use crate::cli::signal;
 use crate::each_engine;
+use crate::races::stage::end_lease;
 use crate::races::tools::make_fifo;
 use crate::support::cli::finish;
 use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
@@ -422,7 +423,7 @@ each_engine! {
             let (task, run) = worker.queue_and_claim(&["--backoff", "fixed:60s", "--timeout", "1h"], "a");
             db.cli().run(&["edit", &task, "--at", "2090-01-01T00:00:00Z"]).ok();
             if is_lost {
-                db.execute(&format!("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = {run}"));
+                end_lease(db);
                 worker.step("claim", "b", 0);
             } else {
                 worker.step("error", "a", run);
