@@ -26,6 +26,7 @@ mod expires;
 mod explain;
 mod failures;
 mod final_failures;
+mod foreign_programs;
 mod handlers;
 mod handlers_misbehaving;
 mod handlers_rights;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::events::{Said, parse_event};
@@ -19,7 +19,8 @@ use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::run::usage::Usage;
 use taskqueue_host::files::file_checks::{ProgramProblem, check_program, recently_checked};
-use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, is_root, recently_run_as, run_as};
+use taskqueue_host::files::trusted_path::Untrusted;
+use taskqueue_host::machine::account::{Credentials, RunAs, UserProblem, has_rights_of_root, recently_run_as, run_as};
 use taskqueue_host::machine::host::Account;
 use taskqueue_process::children::child::{
     Captured, ChildSpec, Control, Finished, IsReport, Observer, Stream, Supervision, is_lack_of_resources, rehearse,
@@ -183,7 +184,8 @@ impl CommandHandler {
     /// Returns what to start for this run. `socket_name` is where the handler sends its events.
     ///
     /// # Errors
-    /// Returns what is wrong with the configuration: no program, an invalid name of a variable, or an unknown user.
+    /// Returns what is wrong with the configuration: no program or one that another user can change, an invalid name of a variable,
+    /// or an unknown user.
     pub fn child_spec(&self, run: &RunContext, socket_name: Option<&str>) -> Result<ChildSpec, Ending> {
         let mut argv = self.argv.iter().map(|argument| match self.source {
             CommandSource::Configuration => OsString::from(argument.replace("{class}", &run.class)),
@@ -191,21 +193,37 @@ impl CommandHandler {
         });
         let no_program = || Ending::CouldNotStart("could not start: no program is configured".to_owned());
         let program = argv.next().filter(|program| !program.is_empty()).ok_or_else(no_program)?;
-        if self.source == CommandSource::Configuration
-            && let Err(problem @ ProgramProblem::WritableByAll(_)) = recently_checked(Path::new(&program))
-        {
-            let program = program.to_string_lossy();
-            return Err(Ending::CouldNotStart(format!("could not start {program}: {problem}")));
-        }
         let user = recently_run_as(self.confinement.user.as_deref());
         let RunAs { account, credentials } = user.map_err(|problem| ending_of(&problem))?;
-        Ok(ChildSpec {
+        let spec = ChildSpec {
             program: program.into(),
             args: argv.collect(),
             env: self.environment(run, account, socket_name).map_err(Ending::CouldNotStart)?,
             cwd: self.cwd.clone(),
             rights: self.rights(credentials),
             marker: marker(&run.token).into(),
+        };
+        self.check_files(&spec)?;
+        Ok(spec)
+    }
+
+    /// Refuses a program that another user can change. A user who is not root may name any program in the data of a task.
+    fn check_files(&self, spec: &ChildSpec) -> Result<(), Ending> {
+        let runs_as_root = has_rights_of_root(spec.rights.credentials.as_ref());
+        if self.source == CommandSource::TaskData && !runs_as_root {
+            return Ok(());
+        }
+        // All of them: the start tries the next one if the kernel refuses one that passes the check.
+        spec.program_files().iter().try_for_each(|file| {
+            let Err(problem) = recently_checked(file, runs_as_root) else { return Ok(()) };
+            let text = || format!("could not start {}: {problem}", spec.program.display());
+            match &problem {
+                ProgramProblem::Untrusted(Untrusted::Unreadable { error, .. }) if is_lack_of_resources(error) => {
+                    Err(Ending::NoRoom(text()))
+                }
+                problem if problem.forbids_start(runs_as_root) => Err(Ending::CouldNotStart(text())),
+                _ => Ok(()),
+            }
         })
     }
 
@@ -223,8 +241,7 @@ impl CommandHandler {
             Err(problem) => return Some(wrong_user(&problem)),
         };
         let program = PathBuf::from(self.argv.first()?);
-        let is_root = credentials.as_ref().map_or_else(is_root, |user| user.uid == 0);
-        if let Err(problem) = check_program(&program, is_root) {
+        if let Err(problem) = check_program(&program, has_rights_of_root(credentials.as_ref())) {
             return Some(problem.to_string());
         }
         let spec = ChildSpec {

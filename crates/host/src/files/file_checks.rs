@@ -35,6 +35,24 @@ pub enum ProgramProblem {
     Untrusted(Untrusted),
 }
 
+impl ProgramProblem {
+    /// Returns true if the program must not be started, because another user can change it or because that is unknown. Every
+    /// other problem makes its start fail.
+    #[must_use]
+    pub fn forbids_start(&self, runs_as_root: bool) -> bool {
+        match self {
+            Self::WritableByAll(_) => true,
+            Self::NotAbsolute(_) | Self::Missing(_) | Self::NotExecutable(_) => false,
+            Self::Untrusted(Untrusted::NotAFile(_)) => false,
+            // Missing too: PATH may list what is no directory.
+            Self::Untrusted(Untrusted::Unreadable { error, .. }) if error.kind() == io::ErrorKind::NotADirectory => {
+                false
+            }
+            Self::NotRoots(_) | Self::Untrusted(_) => runs_as_root,
+        }
+    }
+}
+
 /// Checks the program of a class. It must be absolute, a regular file (links are followed) and executable by this process.
 /// Neither it nor a directory above it may be writable by everybody; a sticky directory such as /tmp is allowed. The owner does
 /// not matter, because programs are often deployed by another user. A program that runs as root must not be changeable by another
@@ -69,14 +87,14 @@ pub fn check_program(path: &Path, runs_as_root: bool) -> Result<(), ProgramProbl
     }
 }
 
-/// Same as [`check_program`] for a program that does not run as root, with a result that may be a second old. The check catches
-/// mistakes made earlier; a change right after a fresh check would be missed as well.
+/// Same as [`check_program`], with a result that may be a second old. The check catches mistakes made earlier; a change right
+/// after a fresh check would be missed as well.
 ///
 /// # Errors
 /// As for [`check_program`].
-pub fn recently_checked(path: &Path) -> Result<(), ProgramProblem> {
-    static PROGRAMS: Recent<PathBuf, ()> = Recent::new();
-    PROGRAMS.answer(path.to_owned(), |path| check_program(path, false))
+pub fn recently_checked(path: &Path, runs_as_root: bool) -> Result<(), ProgramProblem> {
+    static PROGRAMS: Recent<(PathBuf, bool), ()> = Recent::new();
+    PROGRAMS.answer((path.to_owned(), runs_as_root), |(path, runs_as_root)| check_program(path, *runs_as_root))
 }
 
 fn is_writable_by_all(metadata: &Metadata) -> bool {
@@ -227,6 +245,23 @@ mod tests {
         std::os::unix::fs::chown(directory.path(), Some(65_534), None).unwrap();
         let problem = check_program(&program, true).unwrap_err().to_string();
         assert!(problem.contains("another user can change it"), "{problem}");
+    }
+
+    #[test]
+    fn a_program_checked_for_a_user_is_checked_again_for_root() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let program = file(directory.path(), "program", 0o755);
+        std::os::unix::fs::chown(&program, Some(65_534), None).unwrap();
+        recently_checked(&program, false).unwrap();
+        let problem = recently_checked(&program, true).unwrap_err();
+        assert!(problem.forbids_start(true) && !problem.forbids_start(false), "{problem}");
+        for missing in ["none", "program/none"] {
+            let problem = recently_checked(&directory.path().join(missing), true).unwrap_err();
+            assert!(!problem.forbids_start(true), "its start explains that better: {problem}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, getx
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::machine::account::is_private_group;
+use crate::machine::account::{is_private_group, uid_map};
 use crate::machine::proc_files::is_proc_mounted;
 
 /// The number of links that the kernel follows.
@@ -343,10 +343,7 @@ fn is_ours(owner: u32) -> bool {
 /// Returns true for the owner that directories of the real root show in a user namespace. Root there has only the rights of the
 /// user who created the namespace.
 fn is_unmapped_root(owner: u32) -> bool {
-    let is_whole = || {
-        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        map.split_whitespace().eq(["0", "0", "4294967295"])
-    };
+    let is_whole = || uid_map().split_whitespace().eq(["0", "0", "4294967295"]);
     owner == OVERFLOW_UID && !is_whole()
 }
 

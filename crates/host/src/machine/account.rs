@@ -6,6 +6,7 @@ use std::ffi::CString;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::LazyLock;
 
 use nix::unistd::{Group, User, getgrouplist};
 use rustix::process::{getegid, geteuid};
@@ -62,6 +63,23 @@ pub enum UserProblem {
 #[must_use]
 pub fn is_root() -> bool {
     geteuid().is_root()
+}
+
+/// Returns true if a process with these credentials, or one of this user if there are none, has the rights of root. Root of a
+/// user namespace with a single user (`unshare --map-root-user`) has only the rights of that user.
+#[must_use]
+pub fn has_rights_of_root(credentials: Option<&Credentials>) -> bool {
+    static IS_SINGLE_USER: LazyLock<bool> = LazyLock::new(|| {
+        let map = uid_map();
+        let fields: Vec<&str> = map.split_whitespace().collect();
+        matches!(fields[..], ["0", outside, "1"] if outside != "0")
+    });
+    credentials.map_or_else(is_root, |user| user.uid == 0) && !*IS_SINGLE_USER
+}
+
+/// Returns the users of the user namespace of this process: their first number in it, their first number outside, their count.
+pub(crate) fn uid_map() -> String {
+    std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default()
 }
 
 /// Returns true if the file belongs to the effective user of this process.

@@ -76,7 +76,7 @@ impl Pointers {
 }
 
 /// Looks up a name without a slash in the PATH of the child's environment, where an empty entry is the working directory.
-fn candidates(program: &OsStr, env: &[(OsString, OsString)]) -> io::Result<Vec<CString>> {
+pub(super) fn candidates(program: &OsStr, env: &[(OsString, OsString)]) -> io::Result<Vec<CString>> {
     let name = program.as_bytes();
     if name.is_empty() || name.contains(&b'/') {
         return Ok(vec![CString::new(name)?]);

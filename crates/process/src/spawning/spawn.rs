@@ -1,12 +1,12 @@
 //! Starts one handler process with its pipes. `child` supervises it.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt as _, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Signal, Uid, kill_process_group, pidfd_send_signal};
 
 use super::ignored_signals::ignores_signal;
-use super::image::Image;
+use super::image::{Image, candidates};
 use super::pre_exec::{ExecPlan, STOP_REASON_FD};
 use super::rights::{ExecStep, PreparedRights, Rights, RightsFailure};
 use super::vfork::Process;
@@ -42,6 +42,18 @@ pub struct ChildSpec {
     pub rights: Rights,
     /// The entry `NAME=value` of `env` that distinguishes its processes from those of other handlers; may be empty.
     pub marker: OsString,
+}
+
+impl ChildSpec {
+    /// Returns the absolute paths of the files that its start tries to execute, in this order: several for a name that is looked
+    /// up in PATH.
+    #[must_use]
+    pub fn program_files(&self) -> Vec<PathBuf> {
+        // A name with NUL makes the start fail.
+        let names = candidates(self.program.as_os_str(), &self.env).unwrap_or_default();
+        let files = names.iter().map(|name| at_cwd(self, Path::new(OsStr::from_bytes(name.to_bytes()))));
+        files.map(|file| absolute(&file).unwrap_or(file)).collect()
+    }
 }
 
 /// A started handler that was not reaped: until `reap` is called, its PID and the number of its process group are not reused.
@@ -323,11 +335,11 @@ fn explain(spec: &ChildSpec, error: &io::Error) -> String {
     let has_path = spec.program.as_os_str().as_encoded_bytes().contains(&b'/');
     match error.kind() {
         io::ErrorKind::NotFound if !has_path => "no such program in PATH".to_owned(),
-        io::ErrorKind::NotFound if at_cwd(spec).exists() => {
+        io::ErrorKind::NotFound if at_cwd(spec, &spec.program).exists() => {
             "it exists, but the interpreter it names in its first line does not".to_owned()
         }
         io::ErrorKind::NotFound => "no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => match fs::metadata(at_cwd(spec)) {
+        io::ErrorKind::PermissionDenied => match fs::metadata(at_cwd(spec, &spec.program)) {
             Ok(file) if file.is_dir() => "it is a directory".to_owned(),
             Ok(file) if file.permissions().mode() & 0o111 == 0 => "it is not executable (chmod +x)".to_owned(),
             _ => "no permission to execute it".to_owned(),
@@ -339,9 +351,9 @@ fn explain(spec: &ChildSpec, error: &io::Error) -> String {
     }
 }
 
-/// Returns the path of the program; a relative one with a slash is relative to the handler's working directory.
-fn at_cwd(spec: &ChildSpec) -> std::path::PathBuf {
-    spec.cwd.as_deref().unwrap_or_else(|| Path::new(".")).join(&spec.program)
+/// Returns the path of a program; a relative one is relative to the handler's working directory.
+fn at_cwd(spec: &ChildSpec, program: &Path) -> PathBuf {
+    spec.cwd.as_deref().unwrap_or_else(|| Path::new(".")).join(program)
 }
 
 #[cfg(test)]
@@ -362,6 +374,24 @@ mod tests {
         ] {
             assert_eq!(is_lack_of_resources(&io::Error::from(errno)), is_room, "{errno}");
         }
+    }
+
+    #[test]
+    fn the_files_of_a_program_are_those_that_its_start_tries() {
+        let files = |program: &str, cwd: &str| {
+            let env = vec![("PATH".into(), "/a::sub".into())];
+            let rights = Rights { credentials: None, limits: Limits::default(), umask: 0o077, no_new_privileges: true };
+            let cwd = Some(cwd.into());
+            let spec =
+                ChildSpec { program: program.into(), args: Vec::new(), env, cwd, rights, marker: OsString::new() };
+            spec.program_files()
+        };
+        let expected = |files: &[&str]| files.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(files("tool", "/w"), expected(&["/a/tool", "/w/tool", "/w/sub/tool"]));
+        assert_eq!(files("./tool", "/w"), expected(&["/w/tool"]));
+        assert_eq!(files("/b/tool", "/w"), expected(&["/b/tool"]));
+        assert!(files("tool", "here").iter().all(|file| file.is_absolute()));
+        assert_eq!(files("a\0b", "/w"), expected(&[]));
     }
 
     #[test]
