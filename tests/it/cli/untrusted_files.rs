@@ -5,8 +5,14 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
+use serde_json::json;
+use taskqueue_domain::run::transition::RunEvent;
+use taskqueue_host::files::spool::Spool;
+use taskqueue_store::RunEnd;
 
-use super::{ECHO, error_and_hint};
+use super::claimants::{Held, queue_and_claim};
+use super::{ECHO, error_and_hint, task};
+use crate::each_engine;
 use crate::support::cli::Ended;
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb};
@@ -37,6 +43,79 @@ fn store_in_directory(db: &TestDb) -> (PathBuf, String) {
     let address = format!("sqlite://{}", directory.join("tasks.db").display());
     let _ = db.cli().run(&["--database", &address, "db", "migrate"]).ok();
     (directory, address)
+}
+
+/// Writes two records to the first file of a spool: a success of this run, with its token, and a failure without one. Returns the
+/// file.
+fn plant_records(db: &TestDb, spool: &Path, held: &Held) -> PathBuf {
+    let store = db.store();
+    let success = RunEnd { results: Some("1".to_owned()), ..RunEnd::of(RunEvent::Succeed, "", "", "planted") };
+    let failure = RunEnd::of(RunEvent::Fail, "planted", "planted", "planted");
+    let number = |id: &str| id.parse::<i64>().unwrap();
+    let mut file = Spool::new(spool, store.url().identity()).take().unwrap();
+    for (token, end) in [(held.token.as_str(), success), ("1-unknown", failure)] {
+        let record = json!({
+            "database": store.url().identity(), "run_id": number(&held.run), "task_id": number(&held.task), "token": token,
+            "end": end,
+        });
+        file.append(&record.to_string()).unwrap();
+    }
+    let is_used = |path: &PathBuf| fs::metadata(path).unwrap().len() > 0;
+    fs::read_dir(spool).unwrap().map(|entry| entry.unwrap().path()).find(is_used).unwrap()
+}
+
+/// Runs every kind of command that sends what dead processes have left in the spool. Returns the messages of `tick`.
+fn run_senders(db: &TestDb) -> String {
+    for verb in [&["create-runs"][..], &["process-run", "--drain"], &["work", "--idle-exit", "0s"]] {
+        let _ = db.cli().run(verb).ok();
+    }
+    assert_eq!(db.cli().run(&["worker", "claim", "--claimant", "other"]).code, Some(3));
+    let tick = db.cli().run(&["tick"]);
+    assert_eq!(tick.code, Some(0), "{tick:?}");
+    tick.stderr
+}
+
+each_engine! {
+    fn a_spool_record_that_another_user_may_have_written_is_not_sent(db) {
+        let spool = db.home().join("spool");
+        db.configure(&format!("spool = {spool:?}\n{ECHO}"));
+        let held = queue_and_claim(db, &["--timeout", "1h"]);
+        let file = plant_records(db, &spool, &held);
+        let planted = fs::read(&file).unwrap();
+        let senders = |what: &str| {
+            let said = run_senders(db);
+            assert_eq!(task(db, &held.task)["status"], "processing", "{what}");
+            let late = "SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result'";
+            assert_eq!((db.number(late), fs::read(&file).unwrap() == planted), (0, true), "{what}");
+            said
+        };
+        let ignored = |what: &str, why: &str| {
+            let said = senders(what);
+            assert!(said.contains("outcomes cannot be saved on the local disk") && said.contains(why), "{what}: {said}");
+            assert!(!db.cli().run(&["doctor"]).stdout.contains("not yet recorded"), "{what}");
+        };
+        for mode in [0o777, 0o1777] {
+            set_mode(&spool, mode);
+            ignored(&format!("a directory with the mode {mode:o}"), "can be written by everybody");
+        }
+        set_mode(&spool, 0o700);
+        if geteuid().is_root() {
+            give_to_nobody(&spool);
+            ignored("the directory of another user", "belongs to the user with the id 65534");
+            chown(&spool, Some(0), None).unwrap();
+            chown(&spool, None, Some(NOBODY)).unwrap();
+            set_mode(&spool, 0o1770);
+            ignored("a directory in which a group can create files", "other users can create files in");
+            set_mode(&spool, 0o700);
+            give_to_nobody(&file);
+            let _ = senders("the file of another user");
+            chown(&file, Some(0), None).unwrap();
+        }
+        // The same records count in a file of this user, in a directory that no other user can change.
+        let ended = db.cli().run(&["create-runs"]);
+        assert!(ended.stderr.contains("that a dead runner of this host had saved on the local disk"), "{ended:?}");
+        assert_eq!(task(db, &held.task)["status"], "success");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, statfs};
+use rustix::fs::{Access, AtFlags, CWD, accessat, statfs};
 
 use super::trusted_path::{Trust, TrustedPath, Untrusted};
 use crate::recent::Recent;
@@ -166,18 +166,21 @@ pub fn may_write(path: &Path) -> bool {
     accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// Same as [`create_private_dir`], for files whose content is acted on: no other user may be able to change the directory or its
-/// ancestors.
+/// Same as [`create_private_dir`], for files whose content is acted on: the directory must pass [`is_trusted_dir`].
 ///
 /// # Errors
-/// As for [`create_private_dir`]; also if another user can change one of them.
+/// As for [`create_private_dir`] and [`is_trusted_dir`].
 pub fn create_trusted_dir(path: &Path) -> io::Result<()> {
     create_private_dir(path)?;
-    let directory = TrustedPath::find(path, Trust::OursAlone).map_err(io::Error::other)?;
-    match directory.file_type() {
-        Some(FileType::Directory) => Ok(()),
-        _ => Err(io::ErrorKind::NotADirectory.into()),
-    }
+    is_trusted_dir(path).map(drop)
+}
+
+/// Checks that no other user can change a directory or its ancestors, or create a file in it. Returns false if it does not exist.
+///
+/// # Errors
+/// Another user can, the path is not a directory, or it cannot be examined.
+pub fn is_trusted_dir(path: &Path) -> io::Result<bool> {
+    TrustedPath::find(path, Trust::OursAlone).map_err(io::Error::other)?.is_closed_directory()
 }
 
 #[cfg(test)]
@@ -293,6 +296,9 @@ mod tests {
             assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
         }
         create_trusted_dir(&path).unwrap();
+        assert!(is_trusted_dir(&path).unwrap() && !is_trusted_dir(&path.join("none")).unwrap());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(is_trusted_dir(&path).unwrap_err().to_string().starts_with("other users can create files in "));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(create_private_dir(&path).is_err());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();

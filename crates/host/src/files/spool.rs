@@ -1,7 +1,8 @@
 //! Records that survive the process that writes them: lines in small files on the local disk, synced before the call returns.
 //!
 //! A process takes one file for its own use and releases it empty. A process that died leaves its records behind; later processes
-//! on this host find them in a file without a holder. This module does not interpret records.
+//! on this host find them in a file without a holder. Only files of this user in a directory that no other user can change are
+//! read. This module does not interpret records.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -11,8 +12,9 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::file_checks::create_trusted_dir;
+use super::file_checks::{create_trusted_dir, is_trusted_dir};
 use super::lock::FileLock;
+use crate::machine::account::is_own_regular_file;
 
 /// The maximum number of files: more than the processes of one host that write at the same time.
 const MOST_FILES: u32 = 10_000;
@@ -67,43 +69,56 @@ impl Spool {
     /// it, because there may be more files than descriptors. A file that cannot be read is skipped and found again by the next
     /// call.
     pub fn left_over(&self) -> impl Iterator<Item = SpoolFile> {
-        // The lowest free number is used first and files are never removed, so the first gap is the end.
-        let sizes = (0..MOST_FILES).map_while(|number| {
-            let metadata = fs::symlink_metadata(self.path(number)).ok()?;
-            Some((number, metadata.len()))
-        });
-        let taken =
-            sizes.filter(|(_, bytes)| *bytes > 0).filter_map(|(number, _)| self.try_take(number).ok().flatten());
-        taken.filter(|file| !file.records.is_empty())
+        let used = self.used_files().unwrap_or_default().into_iter();
+        used.filter_map(|number| self.try_take(number).ok().flatten()).filter(|file| !file.records.is_empty())
     }
 
     /// Returns the records in files that other processes hold: the writer is alive, or another process is about to deliver them.
     ///
     /// # Errors
-    /// A file of the directory cannot be read.
+    /// Another user can change the directory, or a file of it cannot be read.
     pub fn held_records(&self) -> io::Result<Vec<String>> {
         let mut records = Vec::new();
-        for number in 0..MOST_FILES {
-            match fs::symlink_metadata(self.path(number)) {
-                Ok(metadata) if metadata.len() == 0 => {}
-                Ok(_) if self.try_take(number)?.is_some() => {}
-                Ok(_) => {
-                    let text = fs::read(self.path(number))?;
-                    records.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                Err(error) => return Err(error),
+        for number in self.used_files()? {
+            if self.try_take(number)?.is_none() {
+                let text = fs::read(self.path(number))?;
+                records.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
             }
         }
         Ok(records)
     }
 
+    /// Returns the numbers of the files of this user that are not empty.
+    ///
+    /// # Errors
+    /// Another user can change the directory, or a file of it cannot be examined.
+    fn used_files(&self) -> io::Result<Vec<u32>> {
+        let mut used = Vec::new();
+        if !is_trusted_dir(&self.directory)? {
+            return Ok(used);
+        }
+        for number in 0..MOST_FILES {
+            match fs::symlink_metadata(self.path(number)) {
+                Ok(found) if is_own_regular_file(&found) && found.len() > 0 => used.push(number),
+                Ok(_) => {}
+                // The lowest free number is used first and files are never removed, so the first gap is the end.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(used)
+    }
+
     /// Returns the records that no process holds in the files of other spools of the directory.
     #[must_use]
     pub fn left_over_by_others(&self) -> Vec<String> {
+        if !is_trusted_dir(&self.directory).unwrap_or_default() {
+            return Vec::new();
+        }
         let own = format!("{}-", self.name);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let others = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with(&own));
+        let others = others.filter(|entry| entry.metadata().is_ok_and(|found| is_own_regular_file(&found)));
         let texts = others.filter_map(|entry| {
             let _lock = FileLock::acquire(&entry.path(), Duration::ZERO).ok()?;
             fs::read(entry.path()).ok()
@@ -115,7 +130,7 @@ impl Spool {
         self.directory.join(format!("{}-{number}", self.name))
     }
 
-    /// Returns `None` while another process holds the file.
+    /// Returns `None` while another process holds the file, and for a file of another user.
     fn try_take(&self, number: u32) -> io::Result<Option<SpoolFile>> {
         let path = self.path(number);
         let is_new = !path.exists();
@@ -126,6 +141,9 @@ impl Spool {
         };
         if is_new {
             File::open(&self.directory)?.sync_all()?;
+        }
+        if !is_own_regular_file(&lock.file().metadata()?) {
+            return Ok(None);
         }
         let mut text = Vec::new();
         lock.file().seek(SeekFrom::Start(0))?;
@@ -278,6 +296,8 @@ impl SpoolFile {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -341,6 +361,41 @@ mod tests {
         file.lock.file().write_all(b"half of a long rec").unwrap();
         file.write_over(start, "short").unwrap();
         assert_eq!(fs::read_to_string(directory.path().join("x___y-0")).unwrap(), "before\nshort\n");
+    }
+
+    #[test]
+    fn records_in_a_directory_that_others_can_change_are_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, other) = (Spool::new(directory.path(), "x://y"), Spool::new(directory.path(), "x://z"));
+        spool.take().unwrap().append("left").unwrap();
+        let mut held = spool.take().unwrap();
+        held.append("held").unwrap();
+        let found = || (spool.left_over().count(), spool.held_records().is_ok(), other.left_over_by_others().len());
+        assert_eq!(found(), (1, true, 1));
+        for (mode, expected) in [(0o777, (0, false, 0)), (0o1777, (0, false, 0)), (0o755, (1, true, 1))] {
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(found(), expected, "{mode:o}");
+        }
+        let missing = Spool::new(&directory.path().join("missing"), "x://y");
+        assert_eq!((missing.left_over().count(), missing.held_records().unwrap()), (0, Vec::new()));
+    }
+
+    #[test]
+    fn a_record_of_another_user_is_not_read_and_its_file_not_taken() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, other) = (Spool::new(directory.path(), "x://y"), Spool::new(directory.path(), "x://z"));
+        spool.take().unwrap().append("planted").unwrap();
+        std::os::unix::fs::chown(directory.path().join("x___y-0"), Some(65_534), None).unwrap();
+        let mut own = spool.take().unwrap();
+        own.append("own").unwrap();
+        assert_eq!((spool.held_records().unwrap(), other.left_over_by_others()), (vec!["own".to_owned()], Vec::new()));
+        drop(own);
+        let left: Vec<Vec<String>> = spool.left_over().map(|file| file.records().to_vec()).collect();
+        assert_eq!(left, [["own"]]);
+        assert_eq!(other.left_over_by_others(), ["own"]);
     }
 
     #[test]

@@ -162,6 +162,19 @@ impl TrustedPath {
         Ok(())
     }
 
+    /// Checks that the path is a directory in which no other user can create a file. Returns false if it does not exist.
+    ///
+    /// # Errors
+    /// Other users can, or it is not a directory.
+    pub fn is_closed_directory(&self) -> io::Result<bool> {
+        match &self.found {
+            None => Ok(false),
+            Some(_) if self.file_type() != Some(FileType::Directory) => Err(Errno::NOTDIR.into()),
+            Some(found) if found.is_open_to_others() => Err(io::Error::other(Untrusted::Shared(found.path.clone()))),
+            Some(_) => Ok(true),
+        }
+    }
+
     /// Checks the file with this name plus `suffix`, if it exists.
     fn check_beside(&self, suffix: &str) -> Result<(), Untrusted> {
         let mut name = self.name.clone();

@@ -88,6 +88,12 @@ pub fn is_own_file(found: &Metadata) -> bool {
     found.uid() == geteuid().as_raw()
 }
 
+/// Returns true for a regular file, and no link, that belongs to the effective user of this process.
+#[must_use]
+pub fn is_own_regular_file(found: &Metadata) -> bool {
+    found.is_file() && is_own_file(found)
+}
+
 /// Returns true if the group is private to this user, as most systems create one for each new user. Such groups have the name of
 /// the user and no other members, and the process is in them.
 #[must_use]

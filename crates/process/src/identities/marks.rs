@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::identity::{Liveness, ProcessIdentity};
-use taskqueue_host::files::file_checks::create_trusted_dir;
+use taskqueue_host::files::file_checks::{create_trusted_dir, is_trusted_dir};
+use taskqueue_host::machine::account::is_own_regular_file;
 
 const PREFIX: &str = "slots-";
 /// A mark and its newline, padded: each slot writes at its own position.
@@ -96,12 +97,16 @@ fn shared() -> MutexGuard<'static, BTreeMap<PathBuf, SharedMarks>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the marks that a process left; `None` if it left no file, so nothing is known.
+/// Returns the marks that a process of this user left; `None` if it left no file, so nothing is known.
 ///
 /// # Errors
-/// The file cannot be read.
+/// Another user can change the directory, or the file cannot be read.
 pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>> {
-    match fs::read(path_of(directory, owner)) {
+    let path = path_of(directory, owner);
+    if !is_trusted_dir(directory)? || !fs::symlink_metadata(&path).is_ok_and(|found| is_own_regular_file(&found)) {
+        return Ok(None);
+    }
+    match fs::read(path) {
         // The position of a slot without a mark has NUL bytes and no newline. They precede the next mark in its line, and are
         // trimmed.
         Ok(bytes) => {
@@ -114,21 +119,22 @@ pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>
     }
 }
 
-/// Returns the processes that left marks and are dead or belong to another boot. A missing directory has none.
+/// Returns the processes of this user that left marks and are dead or belong to another boot. A missing directory has none.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// Another user can change the directory, or it cannot be read.
 pub fn dead_owners(directory: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut dead = Vec::new();
-    for entry in entries {
-        let name = entry?.file_name();
+    if !is_trusted_dir(directory)? {
+        return Ok(dead);
+    }
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
         let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
         let is_of_no_use = |owner: ProcessIdentity| owner.liveness() == Liveness::Dead || !owner.is_of_this_boot();
-        if owner.parse().is_ok_and(is_of_no_use) {
+        let is_own = || entry.metadata().is_ok_and(|found| is_own_regular_file(&found));
+        if owner.parse().is_ok_and(is_of_no_use) && is_own() {
             dead.push(owner.to_owned());
         }
     }
@@ -148,6 +154,8 @@ fn path_of(directory: &Path, owner: &str) -> PathBuf {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -194,6 +202,25 @@ mod tests {
         let gone = ProcessIdentity { boot_id, ..ProcessIdentity::own().unwrap() }.to_string();
         Marks::begin(directory.path(), &gone, 1).unwrap();
         assert_eq!(dead_owners(directory.path()).unwrap(), [gone]);
+    }
+
+    #[test]
+    fn marks_that_another_user_may_have_written_are_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let dead = ProcessIdentity { start_ticks: 1, ..ProcessIdentity::own().unwrap() }.to_string();
+        let marks = Marks::begin(directory.path(), &dead, 1).unwrap();
+        marks.set(0, "mark");
+        let found = || (marks_of(directory.path(), &dead).ok().flatten(), dead_owners(directory.path()).ok());
+        let all = (Some(vec!["mark".to_owned()]), Some(vec![dead.clone()]));
+        assert_eq!(found(), all);
+        for (mode, expected) in [(0o777, (None, None)), (0o755, all)] {
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(found(), expected, "{mode:o}");
+        }
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(path_of(directory.path(), &dead), Some(65_534), None).unwrap();
+            assert_eq!(found(), (None, Some(Vec::new())));
+        }
     }
 
     #[test]
