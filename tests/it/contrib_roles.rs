@@ -51,6 +51,10 @@ impl<'a> Person<'a> {
         format!("{scheme}://{}:{PASSWORD}@{place}", self.name)
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Opens a separate connection of this user.
     pub(crate) fn raw(&self) -> Raw {
         Raw::connect(self.db.engine, &self.url())

@@ -6,10 +6,11 @@ use std::process::Child;
 use std::thread;
 
 use super::stage::statuses;
-use crate::each_server;
+use crate::contrib_roles::{Person, make_roles};
 use crate::support::cli::finish;
 use crate::support::own_server::OwnServer;
 use crate::support::{TestDb, wait_until};
+use crate::{each_server, test_on};
 
 /// More than the number of connections.
 const CLIENTS: usize = 28;
@@ -75,3 +76,19 @@ each_server! {
         });
     }
 }
+
+test_on! { [mariadb Mariadb, mysql Mysql] a_user_whose_connections_are_all_in_use_waits_for_one db {
+    make_roles(db);
+    let shop = Person::with_role(db, "taskqueue_enqueue");
+    db.execute(&format!("ALTER USER {}@'%' WITH MAX_USER_CONNECTIONS 1", shop.name()));
+    let only = shop.raw();
+    db.configure(&NOTE.replace("600", "0"));
+    let refused = shop.cli().run(&["queue", "note"]);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    assert!(refused.stderr.contains("max_user_connections of this user"), "{refused:?}");
+    db.configure(NOTE);
+    let waiting = shop.cli().spawn(&["queue", "note"]);
+    drop(only);
+    let ended = finish(waiting);
+    assert_eq!((ended.code, tasks(db)), (Some(0), 1), "{ended:?}");
+} }
