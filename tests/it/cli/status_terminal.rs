@@ -170,6 +170,24 @@ fn stored_handler_output_does_not_drive_the_terminal_that_waits_for_it() {
 }
 
 #[test]
+fn live_handler_output_is_clean_on_a_terminal_and_unchanged_in_a_pipe() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(&shell_class(db, "nasty", "printf 'a\\033[31mb\\007\\n'; printf 'c\\033]0;d\\n' >&2"));
+        let exec = format!("exec --run /bin/sh {}/nasty.sh", db.home().display());
+        // The second time, the key belongs to a task that has run.
+        let again = "queue nasty --unique k --unique-for 1h --run";
+        for args in ["class test nasty", "queue nasty --run", &exec, again, again] {
+            let piped = db.cli().run(&args.split(' ').collect::<Vec<_>>());
+            assert_eq!((piped.code, piped.stdout.as_str()), (Some(0), "a\u{1b}[31mb\u{7}\n"), "{args}: {piped:?}");
+            assert!(piped.stderr.contains("c\u{1b}]0;d\n"), "{args}: {piped:?}");
+            let text = on_terminal(db, 80, "", args);
+            assert!(text.contains("a\u{fffd}[31mb\u{fffd}\n") && text.contains("c\u{fffd}]0;d\n"), "{args}: {text:?}");
+            assert!(!text.contains(['\u{1b}', '\u{7}']), "{args}: {text:?}");
+        }
+    });
+}
+
+#[test]
 fn a_setting_with_escapes_in_the_table_does_not_drive_the_terminal() {
     on(EngineUnderTest::Sqlite, |db| {
         db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = 'a' || char(27) || '[31mb' WHERE \"Name\" = 'TaskQueueRunnerLimit'");

@@ -1,5 +1,6 @@
 //! The only module that prints: data on standard output, messages on standard error.
 
+mod handler_output;
 mod lines;
 pub(crate) mod listing;
 pub(crate) mod log;
@@ -8,14 +9,14 @@ pub(crate) mod progress;
 pub(crate) mod screen;
 pub(crate) mod table;
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use self::clean::{clean_block, clean_json, clean_line};
+use self::clean::{clean_json, clean_line};
+use self::handler_output::StreamCleaner;
 use self::lines::write_line;
 use self::log::{Log, LogFormat, Priority};
 use self::page::Page;
@@ -50,7 +51,10 @@ pub(crate) struct Out {
     use_color: bool,
     is_unread: bool,
     has_met_closed: bool,
-    cleans_kept_output: bool,
+    /// Whether output of handlers is cleaned even if it is not printed on a terminal.
+    cleans_handler_output: bool,
+    /// For standard output and standard error.
+    cleaners: [StreamCleaner; 2],
     lost: Option<io::Error>,
     /// How many lines are left on the screen, if a list must not scroll its beginning away.
     lines_left: Option<usize>,
@@ -146,7 +150,7 @@ impl Out {
         self.is_unread
     }
 
-    /// Returns true if the reader has exited, or some passed-through output was lost.
+    /// Returns true if the reader has exited, or some output of a handler was lost.
     pub(crate) const fn has_failed(&self) -> bool {
         self.is_unread || self.lost.is_some()
     }
@@ -166,8 +170,41 @@ impl Out {
         self.print(&clean_json(text))
     }
 
-    /// Passes the output of a handler through, byte for byte.
-    pub(crate) fn pass_through(&mut self, is_stderr: bool, bytes: &[u8]) {
+    /// Prints output of a handler, live or stored: clean on a terminal, byte for byte into a pipe or a file.
+    pub(crate) fn handler_output(&mut self, is_stderr: bool, bytes: &[u8]) {
+        if self.cleans(is_stderr) {
+            let clean = self.cleaners[usize::from(is_stderr)].clean(bytes);
+            self.write_bytes(is_stderr, clean.as_bytes());
+        } else {
+            self.write_bytes(is_stderr, bytes);
+        }
+    }
+
+    /// Prints a line of a handler's output after a prefix, which has the colour of this number on a terminal.
+    pub(crate) fn prefixed_output(&mut self, is_stderr: bool, prefix: &str, number: i64, line: &str) {
+        const COLORS: [u8; 6] = [32, 33, 34, 35, 36, 31];
+        let prefix = clean_line(prefix);
+        let color = usize::try_from(number).ok().and_then(|number| COLORS.get(number % COLORS.len()));
+        let prefix = match color.filter(|_| self.use_color) {
+            Some(color) => format!("\x1b[{color}m{prefix}\x1b[0m"),
+            None => prefix,
+        };
+        let line = if self.cleans(is_stderr) { clean_line(line) } else { line.to_owned() };
+        // In one write, so that no line of another process comes in between.
+        self.write_bytes(is_stderr, format!("{prefix}{line}\n").as_bytes());
+    }
+
+    /// Cleans output of handlers from now on, even if it is not printed on a terminal.
+    pub(crate) const fn clean_handler_output(&mut self) {
+        self.cleans_handler_output = true;
+    }
+
+    fn cleans(&self, is_stderr: bool) -> bool {
+        let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
+        is_terminal || self.cleans_handler_output
+    }
+
+    fn write_bytes(&mut self, is_stderr: bool, bytes: &[u8]) {
         // The reader may have exited; the handler continues anyway.
         if is_stderr {
             let _ = io::stderr().write_all(bytes);
@@ -182,7 +219,7 @@ impl Out {
         }
     }
 
-    /// Returns why some passed-through output was lost, unless another error was reported.
+    /// Returns why some output of a handler was lost, unless another error was reported.
     pub(crate) fn lost(&mut self) -> Option<CliError> {
         let why = match self.lost.take() {
             Some(error) => format!("cannot write to standard output: {error}"),
@@ -198,34 +235,6 @@ impl Out {
             return error.with_hint("to discard the output, write >/dev/null instead of >&-");
         }
         error
-    }
-
-    /// Cleans captured output from now on, even if it is not printed on a terminal.
-    pub(crate) fn clean_kept_output(&mut self) {
-        self.cleans_kept_output = true;
-    }
-
-    /// Prints captured output: byte for byte, except on a terminal.
-    pub(crate) fn kept_output(&mut self, is_stderr: bool, text: &str) {
-        let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
-        let text =
-            if is_terminal || self.cleans_kept_output { Cow::Owned(clean_block(text)) } else { Cow::Borrowed(text) };
-        self.pass_through(is_stderr, text.as_bytes());
-    }
-
-    /// Prints a line of captured output after a prefix, which has the colour of this number on a terminal.
-    pub(crate) fn prefixed_output(&mut self, is_stderr: bool, prefix: &str, number: i64, line: &str) {
-        const COLORS: [u8; 6] = [32, 33, 34, 35, 36, 31];
-        let prefix = clean_line(prefix);
-        let color = usize::try_from(number).ok().and_then(|number| COLORS.get(number % COLORS.len()));
-        let prefix = match color.filter(|_| self.use_color) {
-            Some(color) => format!("\x1b[{color}m{prefix}\x1b[0m"),
-            None => prefix,
-        };
-        let is_terminal = if is_stderr { io::stderr().is_terminal() } else { self.is_terminal };
-        let line = if is_terminal || self.cleans_kept_output { clean_line(line) } else { line.to_owned() };
-        // In one write, so that no line of another process comes in between.
-        self.pass_through(is_stderr, format!("{prefix}{line}\n").as_bytes());
     }
 
     /// Prints messages as lines of a log from now on.

@@ -7,4 +7,5 @@ pub mod outside_text;
 pub mod parse_words;
 pub mod reason;
 pub mod unreadable;
+pub mod utf8;
 pub(crate) mod words;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use taskqueue_domain::text::utf8::begun_character_bytes;
 use taskqueue_host::clock::Moment;
 
 /// How often the output of a running handler is shown. If the handler ends sooner, it is shown once, after its end.
@@ -130,15 +131,6 @@ impl Capture {
     pub fn finish(self) -> Captured {
         Captured { head: self.head, tail: self.tail.into(), total_bytes: self.total_bytes }
     }
-}
-
-/// Returns how many bytes at the end belong to an incomplete character.
-fn begun_character_bytes(bytes: &[u8]) -> usize {
-    let from = bytes.len().saturating_sub(3);
-    // The first byte of a character; earlier bytes belong to the previous character.
-    let mut starts = (from..bytes.len()).filter(|at| bytes[*at] >= 0xc0);
-    let is_cut = |at: &usize| std::str::from_utf8(&bytes[*at..]).is_err_and(|error| error.error_len().is_none());
-    starts.next_back().filter(is_cut).map_or(0, |at| bytes.len() - at)
 }
 
 /// Decides when to show the output of a running handler.

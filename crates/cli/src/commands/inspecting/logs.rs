@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::commands::options::selected::{SELECTION_HELP, selected_tasks};
-use crate::commands::queueing::queue_and_follow::pass_outputs;
+use crate::commands::queueing::queue_and_follow::print_outputs;
 use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND};
 use crate::output::Out;
 use crate::session::Session;
@@ -55,7 +55,7 @@ pub(crate) fn run(session: Session, args: &LogsArgs, out: &mut Out) -> anyhow::R
     let selection = Selection::parse(&words).map_err(CliError::usage)?;
     let stop = args.follow.then(|| session.stop_at_once()).transpose()?;
     if args.clean {
-        out.clean_kept_output();
+        out.clean_handler_output();
     }
     let mut ctx = session.open_to_read(out)?;
     if let Some(stop) = stop.as_ref().filter(|_| selection.has_filter()) {
@@ -95,7 +95,7 @@ fn printed(ctx: &mut Context, task_id: TaskId, attempt: Option<i32>, out: &mut O
     if outputs.is_empty() {
         out.say(&nothing_of(&run));
     }
-    pass_outputs(&outputs, out);
+    print_outputs(&outputs, out);
     Ok(DONE)
 }
 
@@ -146,7 +146,7 @@ fn tell(run: &Run, stream: &str, text: &str, out: &mut Out) -> anyhow::Result<()
     if out.is_json() {
         return out.json(&part_json(run, stream, text));
     }
-    out.kept_output(stream == "stderr", text);
+    out.handler_output(stream == "stderr", text.as_bytes());
     Ok(())
 }
 

@@ -113,20 +113,20 @@ fn say_queued(
     Ok(())
 }
 
-/// Passes the output of the handler through, and stores the outcome of its run.
-struct PassThrough<'a> {
+/// Prints the output of the handler, and stores the outcome of its run.
+struct Printer<'a> {
     out: &'a mut Out,
     /// The outcome of the run, and its class.
     outcome: Option<(RunOutcome, String)>,
 }
 
-impl RunListener for PassThrough<'_> {
+impl RunListener for Printer<'_> {
     fn stopping(&mut self, runs: &[RunId], _wait: Duration) {
         outcome::tell_asked_to_end(runs);
     }
 
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
-        self.out.pass_through(stream == Stream::Stderr, bytes);
+        self.out.handler_output(stream == Stream::Stderr, bytes);
     }
 
     fn ended(&mut self, run: &ClaimedRun, outcome: &RunOutcome) {
@@ -137,7 +137,7 @@ impl RunListener for PassThrough<'_> {
 fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> {
     let stop = StopSignals::install()?;
     end_statements_on(ctx.store.url(), &stop, Duration::ZERO);
-    let mut listener = PassThrough { out, outcome: None };
+    let mut listener = Printer { out, outcome: None };
     let mut notices = Vec::new();
     let processed = wait::run_here(ctx, id, &stop, &mut listener, &mut |item| {
         if notices.is_empty() {
@@ -192,17 +192,17 @@ fn wait_for(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
             Ok(INTERRUPTED)
         }
         Waited::Ended(ended) => {
-            pass_outputs(&ended.outputs, out);
+            print_outputs(&ended.outputs, out);
             let error_code = ended.run.map(|run| run.error_code).unwrap_or_default();
             Ok(exit_code_of(&ended.task, &error_code))
         }
     }
 }
 
-/// Prints the captured output, each stream to its own.
-pub(crate) fn pass_outputs(outputs: &[RunOutput], out: &mut Out) {
+/// Prints the stored output, each stream to its own.
+pub(crate) fn print_outputs(outputs: &[RunOutput], out: &mut Out) {
     for output in outputs {
-        out.kept_output(output.stream == "stderr", &output.content);
+        out.handler_output(output.stream == "stderr", output.content.as_bytes());
     }
 }
 

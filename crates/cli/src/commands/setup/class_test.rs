@@ -36,7 +36,7 @@ pub(crate) fn run(session: Session, args: &TestArgs, out: &mut Out) -> anyhow::R
         if is_json {
             captured[usize::from(is_stderr)].extend_from_slice(bytes);
         } else {
-            out.pass_through(is_stderr, bytes);
+            out.handler_output(is_stderr, bytes);
         }
     };
     let tried = try_class(&handlers, &args.class, &data, host_clock(), &mut print).map_err(|error| match error {
