@@ -8,11 +8,12 @@ use super::coprocess::kept;
 use super::{ECHO, shell_class, task, write};
 use crate::each_engine;
 use crate::support::TestDb;
+use crate::support::db::Raw;
 
 /// Control sequences and changes of direction: CSI, OSC with BEL, CR, C1, bidi, a line break beyond ASCII.
 pub(crate) const NASTY: &str = "n\u{1b}[31m\u{1b}]0;t\u{7}\rC\u{9b}2J\u{202e}\u{2066}\u{2028}z";
 /// The same for JSON, which allows no C0 characters.
-const NASTY_JSON: &str = "{\"n\":\"C\u{9b}2J\u{202e}\u{2066}\u{2028}\u{7f}z\"}";
+pub(crate) const NASTY_JSON: &str = "{\"n\":\"C\u{9b}2J\u{202e}\u{2066}\u{2028}\u{7f}z\"}";
 
 /// The columns with text, and a condition for the rows to change.
 const COLUMNS: &[(&str, &str, &str)] = &[
@@ -46,13 +47,12 @@ const COLUMNS: &[(&str, &str, &str)] = &[
     ("TaskQueueClassHolds", "TaskClass", ""),
     ("TaskQueueClassHolds", "Host", ""),
     ("TaskQueueClassHolds", "Reason", ""),
-    ("TaskQueuePauses", "Name", "\"Scope\" <> 'all'"),
+    ("TaskQueuePauses", "Name", "\"Scope\" = 'runner'"),
     ("TaskQueuePauses", "Reason", ""),
     ("TaskQueuePauses", "Author", ""),
     ("TaskQueuePauses", "Host", ""),
     ("TaskQueueClassLimits", "TaskClass", ""),
     ("TaskQueueKeyLimits", "LimitKey", ""),
-    ("TaskQueueSettings", "Value", "\"Name\" = 'TaskQueueKeepResults'"),
     ("TaskQueueRejections", "Claimant", ""),
     ("TaskQueueNotices", "TaskClass", ""),
     ("TaskQueueNotices", "Host", ""),
@@ -60,8 +60,9 @@ const COLUMNS: &[(&str, &str, &str)] = &[
     ("TaskQueueNotices", "ErrorMessage", ""),
 ];
 
-/// Creates a task that failed, one that succeeded, two that wait, and a row in each table.
-fn fill(db: &TestDb) {
+/// Creates a task that failed (1), one that succeeded, one that waits (3), a schedule (4), a due one of a paused class, and rows
+/// in other tables.
+pub(crate) fn fill(db: &TestDb) {
     db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "echo oh >&2; exit 65")));
     for class in ["bad", "echo"] {
         db.cli().run(&["queue", class]).ok();
@@ -70,7 +71,9 @@ fn fill(db: &TestDb) {
     for args in [
         &["queue", "--any-class", "other", "--in", "1h"][..],
         &["queue", "--any-class", "again", "--every", "0 3 * * *"],
+        &["queue", "--any-class", "other"],
         &["pause", "--class", "other", "--reason", "r"],
+        &["pause", "--runner", "r", "--reason", "r"],
         &["limit", "set", "other", "--running", "1"],
         &["limit", "set", "--key", "k", "--running", "1"],
     ] {
@@ -78,21 +81,23 @@ fn fill(db: &TestDb) {
     }
     db.execute("INSERT INTO \"TaskQueueRunners\" (\"ProcessId\", \"Name\", \"Host\") VALUES (1, 'r', 'h')");
     db.execute("INSERT INTO \"TaskQueueRejections\" (\"TaskId\", \"Claimant\") VALUES (3, 'c')");
-    db.execute(
-        "INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldUntil\") \
-         VALUES ('other', 'h', 'r', '2099-01-01 00:00:00')",
-    );
+    for class in ["other", "echo"] {
+        db.execute(&format!(
+            "INSERT INTO \"TaskQueueClassHolds\" (\"TaskClass\", \"Host\", \"Reason\", \"HeldUntil\") \
+             VALUES ('{class}', 'h', 'r', '2099-01-01 00:00:00')"
+        ));
+    }
 }
 
-/// Writes such text into each column. The tables may refuse it.
-fn forge(db: &TestDb) -> Vec<String> {
+/// Writes such text into each column, and returns the columns that the tables accept it in.
+pub(crate) fn forge(raw: &mut Raw) -> Vec<String> {
     let mut taken = Vec::new();
     let json = [("TaskQueue", "TaskData"), ("TaskQueueRuns", "Results"), ("TaskQueueEvents", "Details")];
     let json = json.map(|(table, column)| (table, column, "", NASTY_JSON));
     for (table, column, only, text) in COLUMNS.iter().map(|(a, b, c)| (*a, *b, *c, NASTY)).chain(json) {
         let only = if only.is_empty() { String::new() } else { format!(" WHERE {only}") };
         let update = format!("UPDATE \"{table}\" SET \"{column}\" = '{text}'{only}");
-        if db.raw().try_execute(&update).is_ok() {
+        if raw.try_execute(&update).is_ok() {
             taken.push(format!("{table}.{column}"));
         }
     }
@@ -145,6 +150,39 @@ pub(crate) const PRINTING: &[&str] = &[
     "work --idle-exit 0s -v",
     "tick -v",
 ];
+
+/// Verbs that print no such text after [`fill`] and [`forge`]: counts, names and ids.
+const WITHOUT_ROWS: &[&str] = &[
+    "limit",
+    "check",
+    "wait 1 --timeout 1ms",
+    "wait 3 --timeout 1ms",
+    "setting",
+    "setting get TaskQueueKeepResults",
+    "prune --dry-run",
+    "create-runs -v",
+    "retry 1 --dry-run",
+    "cancel 3 --dry-run",
+    "process-run -v",
+    "work --idle-exit 0s -v",
+];
+/// Verbs that print such text only with `--json`, and only without it.
+const ONLY_JSON: &[&str] = &["explain 3", "explain 4"];
+const ONLY_TEXT: &[&str] = &["schedule"];
+
+/// Returns the exit status of a verb after [`fill`]: a task has failed, another one waits, and a class is paused.
+fn documented_code(args: &str) -> i32 {
+    match args {
+        "doctor" | "check" | "wait 1 --timeout 1ms" => 1,
+        "wait 3 --timeout 1ms" => 124,
+        _ => 0,
+    }
+}
+
+/// Returns true if text that was cleaned is printed.
+fn shows_cleaned(text: &str) -> bool {
+    text.contains('\u{fffd}') || text.contains("\\u202e")
+}
 
 /// Returns a JSON string with [`NASTY`], fully escaped, so that every shell and parser accepts it.
 fn nasty_json() -> String {
@@ -238,22 +276,42 @@ each_engine! {
 
     fn text_that_was_forged_by_sql_is_clean_through_every_verb(db) {
         fill(db);
-        let taken = forge(db);
-        for column in ["TaskQueueRuns.ErrorCode", "TaskQueueRuns.ErrorMessage", "TaskQueueRunners.Host", "TaskQueueEvents.Actor"] {
+        let taken = forge(&mut db.raw());
+        for column in ["TaskQueueRuns.ErrorCode", "TaskQueueRuns.ErrorMessage", "TaskQueueRunners.Host", "TaskQueueEvents.Actor", "TaskQueuePauses.Reason", "TaskQueueClassHolds.Host"] {
             assert!(taken.iter().any(|name| name == column), "{column}: {taken:?}");
         }
-        for args in PRINTING {
+        for args in PRINTING.iter().chain(&["explain 5", "status 5"]) {
             let words: Vec<&str> = args.split(' ').collect();
-            for as_json in [false, true] {
-                let cli = if as_json { db.cli().run(&[&["--json"][..], &words].concat()) } else { db.cli().run(&words) };
-                for text in [&cli.stdout, &cli.stderr] {
-                    assert_eq!(harmful(text), None, "{args} {as_json}: {text:?}");
-                }
+            for (first, others) in [(&[][..], ONLY_JSON), (&["--json"], ONLY_TEXT)] {
+                let ended = db.cli().run(&[first, &words].concat());
+                assert_eq!(ended.code, Some(documented_code(args)), "{args} {first:?}: {ended:?}");
+                let text = ended.stdout + &ended.stderr;
+                assert_eq!(harmful(&text), None, "{args} {first:?}: {text:?}");
+                let shows_rows = !WITHOUT_ROWS.contains(args) && !others.contains(args);
+                assert!(shows_cleaned(&text) || !shows_rows, "{args} {first:?} prints no forged row: {text:?}");
             }
         }
-        for args in ["failures", "metrics", "logs 1", "top --once", "status 1", "events", "check"] {
-            let text = on_terminal(db, 100, "", &format!("--color never {args} || true"));
-            assert_eq!(harmful(&text), None, "{args}: {text:?}");
+        for args in ["failures", "metrics", "logs 1", "top --once", "status 1", "events", "explain", "class"] {
+            let text = on_terminal(db, 100, "", &format!("--color never {args}"));
+            assert_eq!((harmful(&text), shows_cleaned(&text)), (None, true), "{args}: {text:?}");
+        }
+    }
+
+    fn a_setting_that_was_forged_by_sql_is_clean_through_every_verb(db) {
+        fill(db);
+        db.execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{NASTY}' WHERE \"Name\" = 'TaskQueueKeepResults'"));
+        for args in PRINTING {
+            let words: Vec<&str> = args.split(' ').collect();
+            for first in [&[][..], &["--json"]] {
+                let ended = db.cli().run(&[first, &words].concat());
+                let text = ended.stdout + &ended.stderr;
+                assert_eq!(harmful(&text), None, "{args} {first:?}: {text:?}");
+                // A verb that needs the setting names it, and any other one ends as usual.
+                let is_refused = matches!(ended.code, Some(2 | 3 | 78)) && text.contains("TaskQueueKeepResults");
+                assert!(is_refused || ended.code == Some(documented_code(args)), "{args} {first:?}: {:?} {text:?}", ended.code);
+                let must_show = args.starts_with("setting") || *args == "doctor";
+                assert!(shows_cleaned(&text) || !must_show, "{args} {first:?}: {text:?}");
+            }
         }
     }
 
