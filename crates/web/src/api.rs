@@ -3,7 +3,6 @@
 use std::io::Cursor;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::app::{App, Caller};
+use crate::json::JsonAnswer;
 use crate::pages::changes::Change;
 use crate::pages::tasks::{MOST, TaskPageQuery, page_start, selection};
 use crate::problem::Problem;
@@ -42,12 +42,12 @@ const USUAL: i64 = 100;
 /// How often a request that waits looks at its task.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-type Answer = Result<Json<Value>, Problem>;
-type Shown = Result<Json<Object>, Problem>;
+type Answer = Result<JsonAnswer<Value>, Problem>;
+type Shown = Result<JsonAnswer<Object>, Problem>;
 
 /// Lists every address of the server, and the scope that it needs.
-pub(crate) async fn index(State(app): State<App>) -> Json<Value> {
-    Json((app.description().routes)())
+pub(crate) async fn index(State(app): State<App>) -> JsonAnswer<Value> {
+    JsonAnswer((app.description().routes)())
 }
 
 /// Returns the OpenAPI document.
@@ -58,12 +58,12 @@ pub(crate) async fn openapi(State(app): State<App>) -> impl IntoResponse {
 pub(crate) async fn status(State(app): State<App>) -> Shown {
     let seen = app.live().glance().await?;
     // A program must not mistake old figures for new ones.
-    seen.problem.map_or_else(|| Ok(Json(overview_json(&seen.glance.overview))), Err)
+    seen.problem.map_or_else(|| Ok(JsonAnswer(overview_json(&seen.glance.overview))), Err)
 }
 
 pub(crate) async fn explain_queue(caller: Caller) -> Answer {
     let explanation = caller.call(explain::explain_queue).await?;
-    Ok(Json(queue_explanation_json(&explanation)))
+    Ok(JsonAnswer(queue_explanation_json(&explanation)))
 }
 
 pub(crate) async fn tasks(caller: Caller, Query(query): Query<TaskPageQuery>) -> Shown {
@@ -71,7 +71,7 @@ pub(crate) async fn tasks(caller: Caller, Query(query): Query<TaskPageQuery>) ->
     let (start, limit) = (page_start(query.before, query.after)?, query.limit.unwrap_or(USUAL).clamp(1, MOST));
     let page =
         caller.show(move |ctx| states::select_page(ctx, &selection, start, limit), |page| page_json(&page)).await?;
-    Ok(Json(page))
+    Ok(JsonAnswer(page))
 }
 
 fn page_json(page: &SelectionPage) -> Object {
@@ -119,7 +119,7 @@ pub(crate) async fn task(
             }
         }
         if detail.task.is_settled() || Instant::now() >= until {
-            return Ok(Json(detail_json(&detail, now)));
+            return Ok(JsonAnswer(detail_json(&detail, now)));
         }
         loop {
             sleep(LOOK_EVERY).await;
@@ -134,7 +134,7 @@ pub(crate) async fn task(
 
 pub(crate) async fn explain(caller: Caller, Path(id): Path<i64>) -> Shown {
     let explanation = caller.call(move |ctx| explain::explain_task(ctx, TaskId(id))).await?;
-    Ok(Json(explanation_json(&explanation, None)))
+    Ok(JsonAnswer(explanation_json(&explanation, None)))
 }
 
 /// Queues the lines of a batch, all or none: one JSON object, or several, each in a line.
@@ -151,7 +151,7 @@ pub(crate) async fn queue(caller: Caller, headers: HeaderMap, body: Bytes) -> Re
     };
     let queued =
         caller.call(move |ctx| queue_batch(ctx, &mut Cursor::new(lines), &Utc, &defaults, &mut |_, _| {})).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "schema": "taskqueue.queued/1", "tasks": queued }))).into_response())
+    Ok((StatusCode::CREATED, JsonAnswer(json!({ "schema": "taskqueue.queued/1", "tasks": queued }))).into_response())
 }
 
 /// Returns one object in one line, however it was written, and lines as they are.
@@ -214,22 +214,22 @@ async fn change(caller: &Caller, id: TaskId, change: Change, only: Vec<TaskStatu
         (true, Some(_)) => {
             let mut answer = json!(answer);
             answer["dry_run"] = json!(false);
-            Ok(Json(answer))
+            Ok(JsonAnswer(answer))
         }
     }
 }
 
 pub(crate) async fn failures(caller: Caller) -> Answer {
     let found = caller.call(|ctx| failed::failures(ctx, None)).await?;
-    Ok(Json(failures_json(&found, found.groups.len())))
+    Ok(JsonAnswer(failures_json(&found, found.groups.len())))
 }
 
 pub(crate) async fn schedules(caller: Caller) -> Answer {
     let schedules = caller.call(recurring::list).await?;
-    Ok(Json(json!({ "schedules": schedules })))
+    Ok(JsonAnswer(json!({ "schedules": schedules })))
 }
 
 pub(crate) async fn runners(caller: Caller) -> Answer {
     let runners = caller.call(|ctx| states::list_runners(ctx, MOST, false)).await?;
-    Ok(Json(json!({ "runners": runners })))
+    Ok(JsonAnswer(json!({ "runners": runners })))
 }

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 
-use axum::Json;
 use axum::extract::Query;
 use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
@@ -13,6 +12,7 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use crate::app::Caller;
 use crate::feed::{Line, Subscription};
+use crate::json::JsonAnswer;
 use crate::pages::tasks::MOST;
 use crate::problem::Problem;
 use crate::stream::ALIVE_EVERY;
@@ -47,10 +47,10 @@ impl EventsQuery {
     }
 }
 
-pub(crate) async fn newest(caller: Caller, Query(query): Query<EventsQuery>) -> Result<Json<Object>, Problem> {
+pub(crate) async fn newest(caller: Caller, Query(query): Query<EventsQuery>) -> Result<JsonAnswer<Object>, Problem> {
     let filter = query.filter()?;
     let events = caller.call(move |ctx| newest_of(ctx, &filter)).await?;
-    Ok(Json(Object::default().with("events", &events.iter().map(event_json).collect::<Vec<_>>())))
+    Ok(JsonAnswer(Object::default().with("events", &events.iter().map(event_json).collect::<Vec<_>>())))
 }
 
 fn newest_of(ctx: &mut Context, filter: &EventFilter) -> EngineResult<Vec<Event>> {

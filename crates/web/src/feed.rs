@@ -6,6 +6,7 @@ use tokio::sync::{Semaphore, broadcast};
 
 use crate::database::{Database, SERVER};
 use crate::hidden::{Answered, nothing_to_hide};
+use crate::json::json_text;
 use crate::problem::Problem;
 use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed, PassedPage};
 use taskqueue_engine::{Context, EngineResult};
@@ -25,7 +26,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn of(event: Event) -> Self {
-        let json = serde_json::to_string(&event_json(&event)).unwrap_or_default();
+        let json = json_text(&event_json(&event)).unwrap_or_default();
         Self { event, json }
     }
 }

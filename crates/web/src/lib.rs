@@ -22,6 +22,7 @@ mod guard;
 mod hidden;
 mod https;
 mod jobs;
+mod json;
 mod live;
 mod login;
 mod logs;

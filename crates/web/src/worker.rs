@@ -4,9 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::Path;
-use axum::extract::rejection::JsonRejection;
 use axum::response::{IntoResponse as _, Response};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -15,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::app::Caller;
+use crate::json::{JsonAnswer, JsonBody};
 use crate::login::Login;
 use crate::problem::Problem;
 use taskqueue_domain::run::backoff::possible_delay_secs;
@@ -34,8 +33,7 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// The longest wait of a request: shorter than the time limit of requests.
 pub(crate) const LONGEST_WAIT_SECS: u64 = 50;
 
-type Answer = Result<Json<Value>, Problem>;
-type Body<T> = Result<Json<T>, JsonRejection>;
+type Answer = Result<JsonAnswer<Value>, Problem>;
 
 /// What a worker wants to claim; everything may be left out.
 #[derive(Debug, Default, Deserialize)]
@@ -123,20 +121,15 @@ const fn yes() -> bool {
     true
 }
 
-fn read<T>(body: Body<T>) -> Result<T, Problem> {
-    body.map(|Json(value)| value).map_err(|refused| Problem::new(refused.status(), "input", refused.body_text()))
-}
-
 /// Claims runs; waits up to `wait_secs` for the first one.
-pub(crate) async fn claim_runs(caller: Caller, body: Body<Claim>) -> Result<Response, Problem> {
-    let wanted = read(body)?;
+pub(crate) async fn claim_runs(caller: Caller, JsonBody(wanted): JsonBody<Claim>) -> Result<Response, Problem> {
     let limit = Instant::now() + Duration::from_secs(wanted.wait_secs.min(LONGEST_WAIT_SECS));
     let request = request_of(wanted, &caller.login)?;
     loop {
         let asked = request.clone();
         let offers = caller.call_or_undo(move |ctx| claim_without_wait(ctx, &asked), release_unsent).await?;
         if !offers.is_empty() || Instant::now() >= limit {
-            return Ok(Json(Claimed { runs: offers.iter().map(claim_line).collect() }).into_response());
+            return Ok(JsonAnswer(Claimed { runs: offers.iter().map(claim_line).collect() }).into_response());
         }
         sleep(ASK_EVERY).await;
         caller.check().await?;
@@ -177,12 +170,12 @@ pub(crate) fn request_of(wanted: Claim, login: &Login) -> Result<ClaimRequest, P
 }
 
 /// Renews the lease of a run, and stores its progress.
-pub(crate) async fn heartbeat(caller: Caller, Path(run): Path<i64>, body: Body<Heartbeat>) -> Answer {
-    let Heartbeat { token, percents, message } = read(body)?;
+pub(crate) async fn heartbeat(caller: Caller, Path(run): Path<i64>, JsonBody(body): JsonBody<Heartbeat>) -> Answer {
+    let Heartbeat { token, percents, message } = body;
     let held = Held { run_id: RunId(run), token };
     let report = ProgressReport { percents, message: message.map(|text| text.0) };
     check_class(&caller, held.run_id).await?;
-    Ok(Json(json!(caller.call(move |ctx| renew(ctx, &held, &report)).await?)))
+    Ok(JsonAnswer(json!(caller.call(move |ctx| renew(ctx, &held, &report)).await?)))
 }
 
 /// To a login that is limited to classes, a run of another class is like one that does not exist.
@@ -193,8 +186,8 @@ async fn check_class(caller: &Caller, id: RunId) -> Result<(), Problem> {
 }
 
 /// Ends a run.
-pub(crate) async fn resolve_run(caller: Caller, Path(run): Path<i64>, body: Body<End>) -> Answer {
-    let End { token, results, error } = read(body)?;
+pub(crate) async fn resolve_run(caller: Caller, Path(run): Path<i64>, JsonBody(body): JsonBody<End>) -> Answer {
+    let End { token, results, error } = body;
     let resolution = match (results, error) {
         (Some(_), Some(_)) => return Err(Problem::input("\"results\" and \"error\" exclude each other")),
         (results, None) => Resolution::Success(results.map(|json| results_text(&json)).transpose()?),
@@ -217,13 +210,13 @@ pub(crate) fn results_text(json: &RawValue) -> Result<String, Problem> {
 }
 
 /// Returns a run without an outcome: its task is rejected unless `reject` is false.
-pub(crate) async fn release(caller: Caller, Path(run): Path<i64>, body: Body<Return>) -> Answer {
-    let Return { token, reason: Text(reason), reject } = read(body)?;
+pub(crate) async fn release(caller: Caller, Path(run): Path<i64>, JsonBody(body): JsonBody<Return>) -> Answer {
+    let Return { token, reason: Text(reason), reject } = body;
     let resolution = if reject { Resolution::Rejection(reason) } else { Resolution::Release(reason) };
     end(&caller, Held { run_id: RunId(run), token }, resolution).await
 }
 
 async fn end(caller: &Caller, held: Held, resolution: Resolution) -> Answer {
     check_class(caller, held.run_id).await?;
-    Ok(Json(json!(caller.call(move |ctx| resolve(ctx, &held, &resolution)).await?)))
+    Ok(JsonAnswer(json!(caller.call(move |ctx| resolve(ctx, &held, &resolution)).await?)))
 }

@@ -1,5 +1,5 @@
-//! Every request and every answer of `/api/v1` in these tests fits docs/json/openapi.json. The schemas are closed here: a key
-//! that they do not describe fails.
+//! Every request and every answer of `/api/v1` in these tests fits docs/json/openapi.json, and no answer has characters that
+//! control a terminal. The schemas are closed here: a key that they do not describe fails.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Reply;
 use crate::cli::json::schemas::{close, walk};
+use crate::cli::outside_text::harmful;
 
 /// Returns the path of the document.
 pub(super) fn file() -> PathBuf {
@@ -84,6 +85,7 @@ pub(super) fn check(method: &str, path: &str, body: &str, reply: &Reply) -> Opti
         return None;
     }
     let what = format!("{method} {path}: {}", reply.status);
+    assert_eq!(harmful(&reply.body), None, "{what}: {}", reply.body);
     if reply.status >= 400 {
         assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{what}");
         expect(&CONTRACT.problem, &what, &reply.json());

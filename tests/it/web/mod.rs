@@ -20,6 +20,7 @@ mod many;
 mod now;
 mod openapi;
 mod outage;
+mod outside_text;
 mod pages;
 mod proxy;
 mod proxy_users;
