@@ -17,12 +17,12 @@ fn ready(db: &TestDb) -> WebServer {
     WebServer::start(db, &[])
 }
 
-fn open(server: &WebServer, scope: &str) -> Reply {
+pub(super) fn open(server: &WebServer, scope: &str) -> Reply {
     server.ask(scope, "GET", "/tasks/1/edit", "")
 }
 
 /// Sends the form of this page with these values for its fields, as a browser does.
-fn save(server: &WebServer, scope: &str, page: &Reply, changes: &[(&str, &str)]) -> Reply {
+pub(super) fn save(server: &WebServer, scope: &str, page: &Reply, changes: &[(&str, &str)]) -> Reply {
     let mut sent: Vec<(&str, String)> = ["updated_on", "run", "event"].map(|name| (name, hidden(page, name))).into();
     let data = between(&page.body, "spellcheck=\"false\">\n", "</textarea>").replace("&quot;", "\"");
     let due = if page.body.contains("id=\"due\"") { value(page, "due") } else { String::new() };

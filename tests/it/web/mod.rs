@@ -26,6 +26,7 @@ mod proxy;
 mod proxy_users;
 mod running;
 mod token_uses;
+mod unreadable;
 mod workers;
 
 pub(crate) use self::client::{READ_LIMIT, Reply, SCOPES, WebServer, send};
