@@ -10,7 +10,7 @@ use super::status::part_by_part;
 use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
-use crate::base::sql::{SqlMoment, allowed_retries};
+use crate::base::sql::allowed_retries;
 use crate::base::unmarked::is_as_its_row_says;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::decision::rules_out_retry;
@@ -53,7 +53,7 @@ pub struct FailedTask {
     pub failed_on: Option<DateTime<Utc>>,
 }
 
-type Failed = (i64, String, i32, i32, i32, Option<SqlMoment>, Option<i64>);
+type Failed = (i64, ShownText, i32, i32, i32, Option<TimeOrPast>, Option<i64>);
 type FailureRow = (i64, ShownText, ShownText, Option<TimeOrPast>, ShownText);
 
 impl Store {
@@ -91,7 +91,7 @@ fn with_failure(
     };
     FailedTask {
         task_id: TaskId(id),
-        class,
+        class: class.0,
         is_final: why_final.is_some(),
         why_final,
         attempts,
