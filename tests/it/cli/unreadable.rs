@@ -48,6 +48,7 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "a\u{202e}b",
     "a\u{200b}b",
     "a ",
+    "a\n",
 ];
 
 /// Returns an SQL literal with exactly these bytes.
@@ -357,6 +358,12 @@ each_engine! {
     fn a_row_that_cannot_be_read_can_be_mended_cancelled_and_pruned(db) {
         db.configure(ECHO);
         let column = insert_unreadable(db);
+        let mut raw = db.raw();
+        if db.is_mysql_like() {
+            raw.execute("SET SESSION sql_mode = 'ANSI_QUOTES'");
+        }
+        raw.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\", \"TaskData\", \"PlannedOn\", \"ScheduledOn\")
+                     SELECT \"TaskClass\", \"TaskData\", \"PlannedOn\", '2099-01-01 00:00:00' FROM \"TaskQueue\" WHERE \"Id\" = 1");
         db.cli().run(&["tick"]).ok();
         assert_eq!(task(db, "1")["status"], "failed");
         if column == "TaskData" {
@@ -368,14 +375,11 @@ each_engine! {
         db.cli().run(&["tick"]).ok();
         assert_eq!(task(db, "1")["status"], "success");
 
-        db.cli().run(&["queue", "echo"]).ok();
-        if db.engine == EngineUnderTest::Sqlite {
-            insert_unreadable(db);
-            db.cli().run(&["cancel", "3"]).ok();
-            assert_eq!(task(db, "3")["status"], "cancelled");
-            db.cli().run(&["prune", "3", "--yes"]).ok();
-            assert_eq!(count_tasks(db), 2);
-        }
+        assert_eq!(task(db, "2")["unreadable"][0]["column"], column);
+        db.cli().run(&["cancel", "2"]).ok();
+        assert_eq!(task(db, "2")["status"], "cancelled");
+        db.cli().run(&["prune", "2", "--yes"]).ok();
+        assert_eq!(count_tasks(db), 1);
     }
 
     fn no_value_of_another_width_or_form_gets_into_a_column_that_is_read(db) {
