@@ -37,7 +37,7 @@ use self::output::Out;
 use self::session::Session;
 use self::verbs::Command;
 use taskqueue_domain::text::nearest::nearest_names;
-use taskqueue_engine::config::HandlerEnvironment;
+use taskqueue_engine::config::{HandlerEnvironment, take_address_of_runner};
 use taskqueue_engine::handler::OverrunAction;
 use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::output_was_closed;
@@ -172,6 +172,8 @@ impl App {
     }
 
     fn run_with(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+        // First: until then, other processes of the user can read the environment.
+        hide_from_handlers();
         let mut arguments: Vec<OsString> = arguments.into_iter().collect();
         if let Some(question) = Question::of(&arguments) {
             return print_answer(&question.answer(self.command(), self.registry.names().map(str::to_owned).collect()));
@@ -206,7 +208,6 @@ impl App {
             Err(error) => return print_by_clap(u8::try_from(error.exit_code()).unwrap_or(USAGE), || error.print()),
         };
         let mut out = Out::new(cli.global.json, cli.global.verbose, cli.global.color);
-        hide_from_handlers();
         // Before other threads exist, because it changes how the process receives the ends of handlers.
         let _ = taskqueue_engine::prepare_process();
         taskqueue_engine::keep_sqlite_logs();
@@ -232,8 +233,9 @@ const CONNECT_WAIT_OF_PEOPLE: Duration = Duration::from_secs(10);
 /// How long a command that cron starts retries such a connection.
 const CONNECT_WAIT_OF_CRON: Duration = Duration::from_secs(60);
 
-/// Hides the environment of this process: handlers of the same user could read the password of the database in it. Inside a
-/// handler nothing is hidden, because its processes are found by the token in the environment.
+/// Hides the environment of this process: handlers of the same user could read the password of the database in it. Removing the
+/// variable would not help, because the kernel shows the environment as it was at the start. Inside a handler nothing is hidden,
+/// because its processes are found by the token in the environment.
 fn hide_from_handlers() {
     if HandlerEnvironment::own().is_ok_and(|ours| ours.token.is_none()) {
         // If the kernel refuses, there is no other way, and the command is more important.
@@ -252,6 +254,8 @@ fn execute(cli: Cli, matches: &ArgMatches, arguments: &[OsString], app: App, out
     }
     if let Some(runner) = runner_pid {
         end_with_parent(&runner)?;
+        take_address_of_runner()
+            .map_err(|error| CliError::unreachable(format!("the runner of this command cannot be reached: {error}")))?;
     }
     dispatch(cli.command, &cli.global, app, out)
 }

@@ -277,14 +277,14 @@ impl Session {
     /// configuration cannot be read again.
     fn command_requests(&self) -> Option<CommandRequests> {
         let database = self.address.clone().map(OsString::from).or_else(|| Some(self.url.path()?.into_os_string()))?;
-        let mut environment = vec![("TASKQUEUE_DATABASE_URL", database)];
+        let mut environment = Vec::new();
         if let Some(path) = self.source.option.as_ref().or(self.source.environment.config.as_ref()) {
             if !path.metadata().is_ok_and(|found| !found.file_type().is_fifo()) {
                 return None;
             }
             environment.push(("TASKQUEUE_CONFIG", path.clone().into_os_string()));
         }
-        Some(CommandRequests::new(environment))
+        Some(CommandRequests::new(database, environment))
     }
 
     /// Returns what reads the schedules of the configuration: first those that were read at the start, then the file again. A pipe

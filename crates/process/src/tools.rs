@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
+use crate::children::address_handover::DATABASE_VARIABLE;
+
 /// What a program printed, and whether it succeeded.
 #[derive(Clone, Debug)]
 pub struct ToolAnswer {
@@ -23,8 +25,8 @@ pub struct ToolAnswer {
 pub fn call_tool(program: &str, args: &[&OsStr], input: &str) -> io::Result<ToolAnswer> {
     #[expect(clippy::disallowed_methods, reason = "a tool of the user's session, which ends before this call does")]
     let mut command = Command::new(program);
-    let command = command.args(args).env("LC_ALL", "C").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::piped()).spawn()?;
+    let command = command.args(args).env("LC_ALL", "C").env_remove(DATABASE_VARIABLE);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(input.as_bytes())?;
     }

@@ -1,14 +1,44 @@
 //! A runner is hidden from its handlers, and can still be found by other runners of its user.
 
 use std::fs;
+use std::io::{Read as _, pipe};
 use std::path::Path;
+use std::process::Command;
 
+use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::geteuid;
 use serde_json::json;
 
 use super::untrusted_files::as_nobody;
 use super::{is_alive, printed, shell_class, wait_for_file};
 use crate::each_engine;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
+const AS_NOBODY: [&str; 3] = ["--reuid=nobody", "--regid=nogroup", "--clear-groups"];
+
+#[test]
+fn a_command_is_hidden_before_it_reads_its_arguments() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let as_nobody = || {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args(AS_NOBODY);
+        command
+    };
+    let (mut page, written) = pipe().unwrap();
+    let capacity = fcntl_setpipe_size(&page, 4096).unwrap();
+    let mut command = as_nobody().args([PROGRAM, "help", "configuration"]).stdout(written).spawn().unwrap();
+    // The page is longer than the pipe, so the command waits in the middle of it.
+    page.read_exact(&mut [0]).unwrap();
+    let read = as_nobody().arg("cat").arg(format!("/proc/{}/environ", command.id())).output().unwrap();
+    let mut rest = Vec::new();
+    page.read_to_end(&mut rest).unwrap();
+    assert!(rest.len() > 2 * capacity, "{} bytes", rest.len());
+    assert!(command.wait().unwrap().success());
+    assert!(read.stdout.is_empty(), "{read:?}");
+    assert!(String::from_utf8_lossy(&read.stderr).contains("Permission denied"), "{read:?}");
+}
 
 each_engine! {
     fn a_handler_cannot_read_the_environment_of_a_runner_of_its_user(db) {
@@ -40,7 +70,7 @@ each_engine! {
         let class = shell_class(db, "work", &format!("cd {}; {script}", db.home().display()));
         db.configure_exactly(&class);
         let _ = as_nobody(db, &["queue", "work"]).ok();
-        let user = ["--reuid=nobody", "--regid=nogroup", "--clear-groups", env!("CARGO_BIN_EXE_taskqueue"), "tick"];
+        let user = [&AS_NOBODY[..], &[PROGRAM, "tick"]].concat();
         let mut runner = db.cli().program(Path::new("/usr/bin/setpriv")).spawn(&user);
         let left = wait_for_file(db, "left");
         runner.kill().unwrap();

@@ -1,6 +1,6 @@
 //! The queue of a handler: commands that its runner executes for it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -27,6 +27,16 @@ fn lines_of(db: &TestDb, script: &str) -> Vec<String> {
     let after = process(db, "order", "{}");
     assert_eq!(after["task"]["status"], "success", "{after}");
     printed(&after, "stdout").lines().map(str::to_owned).collect()
+}
+
+/// Returns the directory below /proc of the command with these arguments that a runner executes.
+fn command_with(arguments: &str) -> Option<PathBuf> {
+    let mut directories = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let is_it = |directory: &PathBuf| {
+        let line = std::fs::read(directory.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").trim_end() == format!("/proc/self/exe {arguments}")
+    };
+    directories.find(is_it)
 }
 
 each_engine! {
@@ -149,9 +159,35 @@ each_engine! {
         assert_eq!(lines_of(db, &script), ["gone"]);
     }
 
+    fn a_command_has_no_address_of_the_database_in_its_environment(db) {
+        if !geteuid().is_root() {
+            return;
+        }
+        let arguments = format!("wait 1 --timeout 8{}{}s", std::process::id(), db.engine as u8);
+        configure(db, &format!("taskqueue {arguments}"));
+        db.cli().run(&["queue", "order"]).ok();
+        let runner = db.cli().spawn(&["tick"]);
+        wait_until("the runner starts the command", || command_with(&arguments).is_some());
+        // Root may read the environment with which it was started.
+        let environment = std::fs::read(command_with(&arguments).unwrap().join("environ")).unwrap();
+        signal(&runner, rustix::process::Signal::KILL);
+        drop(crate::support::cli::finish(runner));
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        assert!(environment.contains("TASKQUEUE_ON_BEHALF_OF="), "{environment}");
+        assert!(!environment.contains("TASKQUEUE_DATABASE_URL=") && !environment.contains(db.url_text()), "{environment}");
+    }
+
+    fn a_command_reads_the_standard_input_of_its_caller(db) {
+        let script = "printf '{\"n\":1}' | { taskqueue status 1 >/dev/null; cat; }; echo\n\
+            head -c 200000 /dev/zero | tr '\\0' ' ' | { cat; echo '{\"n\":2}'; } | taskqueue queue child.a -\n\
+            taskqueue queue child.b - </dev/null; echo $?";
+        assert_eq!(lines_of(db, script), ["{\"n\":1}", "2", "2"]);
+        assert_eq!(task(db, "2")["data"], json!({"n": 2}));
+    }
+
     fn a_command_ends_when_its_runner_is_killed(db) {
-        let timeout = format!("9{}{}s", std::process::id(), db.engine as u8);
-        configure(db, &format!("echo $PPID >runner\n{PROGRAM} wait 1 --timeout {timeout}"));
+        let arguments = format!("wait 1 --timeout 9{}{}s", std::process::id(), db.engine as u8);
+        configure(db, &format!("echo $PPID >runner\n{PROGRAM} {arguments}"));
         let config = std::fs::read_to_string(db.home().join(".config/taskqueue/config.toml")).unwrap();
         let config = config.replace("may_queue", &format!("cwd = {:?}\nmay_queue", db.home()));
         db.configure_exactly(&config);
@@ -159,16 +195,9 @@ each_engine! {
         let runner = db.cli().spawn(&["tick"]);
         let pid = wait_for_file(db, "runner");
         assert_eq!(pid, runner.id().to_string());
-        let command = || {
-            std::fs::read_dir("/proc").unwrap().flatten().find(|entry| {
-                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                let line = String::from_utf8_lossy(&line).replace('\0', " ");
-                line.starts_with("/proc/self/exe wait") && line.contains(&timeout)
-            })
-        };
-        wait_until("the runner starts the command", || command().is_some());
+        wait_until("the runner starts the command", || command_with(&arguments).is_some());
         signal(&runner, rustix::process::Signal::KILL);
-        wait_until("the command ends", || command().is_none());
+        wait_until("the command ends", || command_with(&arguments).is_none());
         wait_until("the runner has ended", || !is_alive(&pid));
         drop(crate::support::cli::finish(runner));
     }

@@ -1,11 +1,14 @@
 //! The environment: variables and the XDG directories. Only this file reads variables.
 
 use std::env::VarError;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_domain::time::when::parse_duration;
+use taskqueue_process::children::address_handover::receive_address;
 
 /// A variable of taskqueue has a value that is not UTF-8. That is an error, because ignoring it would hide what the user set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +21,7 @@ pub struct BadVariable {
 /// The part of the environment that the configuration depends on.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// `TASKQUEUE_DATABASE_URL`
+    /// `TASKQUEUE_DATABASE_URL`, or the address that a runner gave to this command.
     pub database: Option<String>,
     /// `PGSSLMODE`, which libpq reads if an address sets no mode.
     pub postgres_ssl_mode: Option<String>,
@@ -41,8 +44,9 @@ impl Environment {
     /// # Errors
     /// Returns an error if a variable of taskqueue is not UTF-8, even if an option overrides it.
     pub fn own() -> Result<Self, BadVariable> {
+        let given = GIVEN_ADDRESS.get().cloned();
         Ok(Self {
-            database: own_variable("TASKQUEUE_DATABASE_URL")?,
+            database: if given.is_some() { given } else { own_variable("TASKQUEUE_DATABASE_URL")? },
             config: own_variable("TASKQUEUE_CONFIG")?.map(PathBuf::from),
             ..Self::of_others()
         })
@@ -83,6 +87,19 @@ impl Environment {
         let user = self.config_home.as_ref().map(|home| home.join("taskqueue/config.toml"));
         user.into_iter().chain([PathBuf::from(SYSTEM_CONFIG)]).collect()
     }
+}
+
+/// The address of the database that a runner gave to this command, so that it is in no environment.
+static GIVEN_ADDRESS: OnceLock<String> = OnceLock::new();
+
+/// Asks the runner that executes this command for a handler for the address of the database and for the standard input of the
+/// command. The process must be hidden already.
+///
+/// # Errors
+/// The runner has ended, or did not start this command.
+pub fn take_address_of_runner() -> io::Result<()> {
+    let _ = GIVEN_ADDRESS.set(receive_address()?);
+    Ok(())
 }
 
 /// Variables with which a handler reaches its runner.

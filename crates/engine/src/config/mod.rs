@@ -31,7 +31,7 @@ pub use self::edit::{
 pub use self::environment::{
     BadVariable, Environment, HandlerEnvironment, JournalEnvironment, claimant_of_environment, completing_shell,
     completion_limit, default_spool_path, default_store_path, named_variable, own_search_path, own_trace,
-    token_uses_path, with_home,
+    take_address_of_runner, token_uses_path, with_home,
 };
 pub use self::first::{first_configuration, write_first};
 pub use self::protocol::{CoprocessConfig, Protocol};

@@ -2,11 +2,13 @@
 //!
 //! The process inside the handler keeps its descriptors and waits. The command runs as a child of the runner, with the runner's
 //! user, environment and database, and uses the descriptors of the requesting process. So a handler that runs as another user
-//! needs no password. The parser of the command line checks what the command may do.
+//! needs no password. The command gets the address of the database over a socket, because a handler of the same user could read
+//! it in its environment. The parser of the command line checks what the command may do.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
 };
 
+use super::address_handover::{AddressHandover, DATABASE_VARIABLE};
 use taskqueue_domain::task::trace::{CORRELATION_VARIABLE, TRACEPARENT_VARIABLE, Trace};
 use taskqueue_host::clock::{Moment, poll_wait};
 
@@ -50,15 +53,17 @@ pub(crate) struct Request {
 /// Executes the commands of handlers.
 #[derive(Debug)]
 pub struct CommandRequests {
+    address: OsString,
     environment: Vec<(&'static str, OsString)>,
     running: AtomicUsize,
 }
 
 impl CommandRequests {
-    /// Executes commands with the program of this process, with these variables in addition to its own.
+    /// Executes commands with the program of this process, for the database with this address, and with these variables in
+    /// addition to its own.
     #[must_use]
-    pub const fn new(environment: Vec<(&'static str, OsString)>) -> Self {
-        Self { environment, running: AtomicUsize::new(0) }
+    pub const fn new(address: OsString, environment: Vec<(&'static str, OsString)>) -> Self {
+        Self { address, environment, running: AtomicUsize::new(0) }
     }
 
     /// Starts a command in the background, for the run with this token.
@@ -66,15 +71,11 @@ impl CommandRequests {
         let Some(place) = RequestSlot::take(self) else {
             return reply(&request.answer, &format!("{AT_ONCE} commands of handlers are running already"));
         };
+        let requests = Arc::clone(self);
         let command = self.command(&request, token);
         let serve = move || {
-            let Request { stdio: [stdin, stdout, stderr], answer, .. } = request;
-            let mut command = command;
-            command.stdin(stdin).stdout(stdout).stderr(stderr);
-            let started = command.spawn();
-            // It holds copies of the descriptors, and the requester waits until they are closed.
-            drop(command);
-            match started.and_then(|child| wait_for(child, &answer)) {
+            let Request { stdio, answer, .. } = request;
+            match requests.execute(command, stdio, &answer) {
                 Ok(status) => reply(&answer, &code_of(status).to_string()),
                 Err(error) => reply(&answer, &format!("the command could not be started: {error}")),
             }
@@ -82,6 +83,16 @@ impl CommandRequests {
         };
         // If the thread cannot be started, the descriptors are dropped and the requester reads end of file.
         let _ = std::thread::Builder::new().name("command".to_owned()).spawn(serve);
+    }
+
+    /// Executes the command until it ends, or until its requester does.
+    fn execute(&self, mut command: Command, stdio: [OwnedFd; 3], answer: &OwnedFd) -> io::Result<ExitStatus> {
+        let [stdin, stdout, stderr] = stdio;
+        let (handover, instead_of_stdin) = AddressHandover::instead_of(stdin)?;
+        let child = command.stdin(instead_of_stdin).stdout(stdout).stderr(stderr).spawn()?;
+        // It holds copies of the descriptors, and the requester waits until they are closed.
+        drop(command);
+        wait_for(child, answer, handover, self.address.as_bytes())
     }
 
     #[expect(
@@ -95,7 +106,7 @@ impl CommandRequests {
         for (name, value) in &self.environment {
             command.env(name, value);
         }
-        for name in OF_HANDLERS {
+        for name in OF_HANDLERS.into_iter().chain([DATABASE_VARIABLE]) {
             command.env_remove(name);
         }
         // Those of the runner are not those of the handler.
@@ -130,29 +141,37 @@ pub(crate) fn reply(answer: &OwnedFd, text: &str) {
     let _ = send(answer, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Waits for the command, and ends it if its requester has ended.
-fn wait_for(mut child: Child, answer: &OwnedFd) -> io::Result<ExitStatus> {
+/// Waits for the command, answers its question for the address, and ends it if its requester has ended.
+fn wait_for(mut child: Child, answer: &OwnedFd, handover: AddressHandover, address: &[u8]) -> io::Result<ExitStatus> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else { return child.wait() };
     // It was not reaped yet, so its PID was not reused.
     let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut handover = Some(handover);
     let mut kill_at: Option<Moment> = None;
     loop {
-        let ended = PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN);
+        let mut fds = vec![PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
         // A hang-up is always reported, whatever events are requested.
-        let gone = PollFd::from_borrowed_fd(answer.as_fd(), PollFlags::empty());
-        let mut fds = if kill_at.is_some() { vec![ended] } else { vec![ended, gone] };
+        let gone = kill_at.is_none().then(|| PollFd::from_borrowed_fd(answer.as_fd(), PollFlags::empty()));
+        let asked = handover.as_ref().map(|handover| PollFd::from_borrowed_fd(handover.as_fd(), PollFlags::IN));
+        fds.extend(gone.into_iter().chain(asked));
         let wait = kill_at.map(|at| poll_wait(at.remaining()));
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let has = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
-        if has(0) {
+        let mut has_event = fds.iter().map(|fd| !fd.revents().is_empty());
+        let has_ended = has_event.next() == Some(true);
+        let is_gone = kill_at.is_none() && has_event.next() == Some(true);
+        let has_asked = handover.is_some() && has_event.next() == Some(true);
+        if has_ended {
             return child.wait();
         }
+        if let Some(handover) = handover.take_if(|_| has_asked) {
+            handover.answer(address);
+        }
         match kill_at {
-            None if has(1) => {
+            None if is_gone => {
                 let _ = pidfd_send_signal(&process, Signal::TERM);
                 kill_at = Some(Moment::after(KILL_GRACE));
             }
@@ -187,8 +206,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_address_is_in_no_argument_and_no_variable_of_a_command() {
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let request = Request {
+            arguments: vec!["status".to_owned()],
+            trace: Trace::default(),
+            stdio: [null(), null(), null()],
+            answer: null(),
+        };
+        let config = vec![("TASKQUEUE_CONFIG", OsString::from("/etc/config.toml"))];
+        let command = CommandRequests::new("postgres://ann:secret@host/db".into(), config).command(&request, "token");
+        assert!(!format!("{command:?}").contains("secret"), "{command:?}");
+        let is_removed = |(name, value): (&OsStr, Option<&OsStr>)| name == DATABASE_VARIABLE && value.is_none();
+        assert!(command.get_envs().any(is_removed), "what the runner has is not inherited");
+    }
+
+    #[test]
     fn no_more_commands_run_at_once_than_the_limit() {
-        let requests = Arc::new(CommandRequests::new(Vec::new()));
+        let requests = Arc::new(CommandRequests::new(OsString::new(), Vec::new()));
         let mut running: Vec<RequestSlot> = (0..AT_ONCE).map(|_| RequestSlot::take(&requests).unwrap()).collect();
         assert!(RequestSlot::take(&requests).is_none());
         running.pop();

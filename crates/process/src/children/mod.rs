@@ -1,5 +1,6 @@
 //! Supervises a child from its start to its end: its output, its events, its ending.
 
+pub mod address_handover;
 pub mod capture;
 pub(crate) mod cause;
 pub mod child;
