@@ -66,6 +66,16 @@ each_engine! {
         assert_eq!(count_tasks(db), 1);
     }
 
+    fn a_handler_names_no_other_author_of_its_children(db) {
+        let script = "exec 2>&1\ntaskqueue queue child.a --by root; echo $?\n\
+            printf '{\"class\":\"child.a\"}\\n{\"class\":\"child.a\",\"by\":\"root\"}\\n' | taskqueue queue --batch -; echo $?\n\
+            printf '{\"class\":\"child.a\",\"by\":\"task 1\"}\\n' | taskqueue queue --batch -; echo $?";
+        let printed = lines_of(db, script).join("\n");
+        assert!(printed.contains("error: line 2: \"by\" may only be \"task 1\" here, which is the default"), "{printed}");
+        assert_eq!(printed.lines().filter(|line| line.len() == 1).collect::<Vec<_>>(), ["2", "2", "2", "0"], "{printed}");
+        assert_eq!((count_tasks(db), &task(db, "2")["queued_by"]), (2, &json!("task 1")));
+    }
+
     fn a_command_line_of_exec_queues_a_task_of_every_class(db) {
         // A pattern that matches the name does not count.
         db.configure("[exec]\nenabled = true\n[class.\"*\"]\nargv = [\"/bin/true\"]\n");

@@ -36,6 +36,12 @@ impl Context {
         Ok(())
     }
 
+    /// Returns true if a handler requested the command of this process.
+    #[must_use]
+    pub const fn acts_for_handler(&self) -> bool {
+        self.parent.is_some()
+    }
+
     /// Returns true if this store has a run with this token.
     ///
     /// # Errors

@@ -172,7 +172,8 @@ impl<Zone: TimeZone> BatchReader<'_, Zone> {
     fn task(&self, place: usize, line: BatchLine<'_>) -> EngineResult<(NewTask, LineNames)> {
         let mut line = parse_line(line, &self.defaults.queued_by, &self.now).map_err(EngineError::Input)?;
         if !self.defaults.may_name_users && line.request.queued_by != self.defaults.queued_by {
-            return Err(EngineError::Input("\"by\": a login queues in its own name".to_owned()));
+            let own = &self.defaults.queued_by;
+            return Err(EngineError::Input(format!("\"by\" may only be \"{own}\" here, which is the default")));
         }
         if !self.defaults.may_replace && line.request.on_conflict == Some(OnConflict::Replace) {
             return Err(EngineError::Forbidden("\"on_conflict\":\"replace\" needs the scope operate".to_owned()));

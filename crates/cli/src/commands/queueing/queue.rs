@@ -119,7 +119,7 @@ fn queue_lines(
     };
     let queued_by = args.options.by.clone().unwrap_or_else(|| ctx.me.user.clone());
     let defaults = BatchDefaults {
-        may_name_users: true,
+        may_name_users: !ctx.acts_for_handler(),
         may_replace: true,
         queued_by,
         check,
