@@ -12,8 +12,10 @@ use crate::error::{EngineError, EngineResult};
 use crate::handler::handlers::{ClassesInUse, Handlers};
 use taskqueue_domain::limits::pause::check_runner_name;
 use taskqueue_domain::monitoring::notice::Digest;
+use taskqueue_domain::task::class_patterns::ClassPatterns;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::parent::Parent;
+use taskqueue_domain::task::visible_tasks::VisibleTasks;
 use taskqueue_domain::text::reason::parse_reason;
 use taskqueue_host::files::spool::Spool;
 use taskqueue_host::files::trusted_path::check_store;
@@ -266,6 +268,14 @@ impl Context {
         let result = act(self);
         self.store.set_origin(Origin { actor: own.clone(), host: self.me.host.clone() });
         self.me.user = own;
+        result
+    }
+
+    /// Runs `act` for a caller to whom only tasks of these classes exist; `None`: all tasks.
+    pub fn limited_to<T>(&mut self, classes: Option<ClassPatterns>, act: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.store.set_visible(classes.map_or(VisibleTasks::All, VisibleTasks::Classes));
+        let result = act(self);
+        self.store.set_visible(outer);
         result
     }
 

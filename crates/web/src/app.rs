@@ -198,7 +198,7 @@ impl Caller {
         &self,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.app.0.database.call(&format!("web:{}", self.login.name), act).await
+        self.app.0.database.call(&self.user(), self.limited(act)).await
     }
 
     /// Like [`Self::call`]. The answer, which can be large, is shown in the thread that asks the database.
@@ -207,7 +207,7 @@ impl Caller {
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
         show: impl FnOnce(T) -> V + Send + 'static,
     ) -> Result<V, Problem> {
-        self.app.0.database.call_or_undo(&format!("web:{}", self.login.name), act, show, |_, _| ()).await
+        self.app.0.database.call_or_undo(&self.user(), self.limited(act), show, |_, _| ()).await
     }
 
     /// Like [`Self::call`]. If the client goes before it gets its answer, `undo` gets that.
@@ -216,7 +216,21 @@ impl Caller {
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
         undo: impl FnOnce(&mut Context, T) + Send + 'static,
     ) -> Result<T, Problem> {
-        self.app.0.database.call_or_undo(&format!("web:{}", self.login.name), act, |answered| answered, undo).await
+        self.app.0.database.call_or_undo(&self.user(), self.limited(act), |answered| answered, undo).await
+    }
+
+    /// Returns the name of the login in events.
+    fn user(&self) -> String {
+        format!("web:{}", self.login.name)
+    }
+
+    /// Returns a use case to which only the tasks of the login's classes exist.
+    fn limited<T, A>(&self, act: A) -> impl FnOnce(&mut Context) -> T + Send + 'static + use<T, A>
+    where
+        A: FnOnce(&mut Context) -> T + Send + 'static,
+    {
+        let classes = self.login.classes.clone();
+        move |ctx| ctx.limited_to(classes, act)
     }
 }
 

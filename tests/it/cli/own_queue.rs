@@ -133,6 +133,23 @@ each_engine! {
         assert!(events.contains("task 1"), "the event does not name the task: {events}");
     }
 
+    fn to_a_handler_a_prerequisite_that_is_no_child_is_missing(db) {
+        configure(db, "exec 2>&1\n\
+            for id in 2 99; do for option in after after-any; do taskqueue queue child.a --$option $id; echo $?; done\n\
+            printf '{\"class\":\"child.a\",\"after\":['$id']}\\n' | taskqueue queue --batch -; echo $?; echo --; done\n\
+            taskqueue queue child.a; taskqueue queue child.b --after 3 --after-any 1");
+        let parent = db.cli().run(&["queue", "order"]).ok();
+        assert_eq!((parent.trim(), db.cli().run(&["queue", "other", "--in", "1h"]).ok().trim()), ("1", "2"));
+        assert_eq!(db.cli().run(&["tick"]).ok(), "");
+        let after = detail(db, "1");
+        let text = printed(&after, "stdout");
+        let parts: Vec<&str> = text.split("--\n").collect();
+        assert_eq!(parts[0], parts[1].replace("task 99", "task 2"));
+        assert_eq!(parts[0].matches("there is no task 2 to wait for").count(), 3, "{text}");
+        assert_eq!(parts[0].lines().filter(|line| *line == "2").count(), 3, "{text}");
+        assert_eq!((parts[2], count_tasks(db)), ("3\n4\n", 4));
+    }
+
     fn a_handler_waits_for_its_child_and_reads_its_results(db) {
         configure(db, "id=$(taskqueue queue child.a)\ntaskqueue wait $id --timeout 60s\ntaskqueue status --json $id");
         db.cli().run(&["queue", "order"]).ok();

@@ -38,14 +38,46 @@ each_engine! {
         let hidden = ask("GET", "/api/v1/tasks/1", "");
         assert!(hidden.status == 404 && !hidden.body.contains("other"), "{hidden:?}");
         assert_eq!(hidden.body.replace("task 1", "task 99"), ask("GET", "/api/v1/tasks/99", "").body);
-        let after = json!({ "class": "echo", "after": [1, 2] }).to_string();
-        let id = ask("POST", "/api/v1/tasks", &after).json()["tasks"][0]["id"].clone();
+        let id = db.cli().run(&["queue", "echo", "--after", "1", "--after", "2"]).ok();
+        let id = id.trim();
         let waiting = ask("GET", &format!("/api/v1/tasks/{id}"), "");
         for awaited in [&waiting.json()["prerequisites"], &waiting.json()["why"]["on"]] {
             assert_eq!((&awaited[0]["class"], &awaited[0]["status"], &awaited[1]["class"]), (&json!(null), &json!(null), &json!("echo")));
         }
         assert!(!waiting.body.contains("other"), "{waiting:?}");
         assert_eq!(ask("POST", "/api/v1/claims", "{}").status, 403);
+    }
+
+    fn to_a_limited_login_a_prerequisite_of_another_class_is_missing(db) {
+        let (server, token) = ready(db, "queue");
+        let queue = |key: &str, ids: &[i64]| {
+            server.ask_by(&token, "POST", "/api/v1/tasks", &json!({ "class": "echo", key: ids }).to_string())
+        };
+        for key in ["after", "after_any"] {
+            let [there, missing] = [1, 99].map(|id| queue(key, &[2, id]));
+            assert_eq!((there.status, &there.body), (400, &missing.body.replace("task 99", "task 1")));
+            assert!(there.body.contains("there is no task 1 to wait for"), "{there:?}");
+        }
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 2);
+        // The connection of a limited login is not limited for others.
+        let after = json!({ "class": "echo", "after": [1] }).to_string();
+        assert_eq!(server.ask("queue", "POST", "/api/v1/tasks", &after).status, 201);
+        assert_eq!(queue("after", &[2]).status, 201);
+    }
+
+    fn to_a_limited_login_a_claim_of_a_task_of_another_class_finds_none(db) {
+        let (server, token) = ready(db, "work");
+        let claim = |body: Value| server.ask_by(&token, "POST", "/api/v1/claims", &body.to_string());
+        let claims: [&dyn Fn(i64) -> Value; 3] = [
+            &|id| json!({ "task": id }),
+            &|id| json!({ "task": id, "class": ["echo"] }),
+            &|id| json!({ "task": id, "wait_secs": 1 }),
+        ];
+        for body in claims {
+            let [there, missing] = [1, 99].map(|id| claim(body(id)));
+            assert_eq!((there.status, &there.body), (404, &missing.body.replace("task 99", "task 1")));
+        }
+        assert_eq!(claim(json!({ "task": 2 })).json()["runs"][0]["task_id"], 2);
     }
 
     fn a_login_limited_to_classes_claims_only_runs_of_these(db) {

@@ -19,3 +19,4 @@ pub mod task_choice;
 pub mod task_class;
 pub mod trace;
 pub mod unique;
+pub mod visible_tasks;

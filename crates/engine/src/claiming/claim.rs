@@ -129,7 +129,7 @@ pub fn claim_without_wait(ctx: &mut Context, request: &ClaimRequest) -> EngineRe
 /// Prepares a claim, and returns the settings.
 fn prepare(ctx: &mut Context, request: &ClaimRequest) -> EngineResult<Settings> {
     if let Some(task) = request.choice.task {
-        let _ = ctx.store.get_task(task)?;
+        ctx.store.check_exists(task)?;
     }
     // The spool may contain a claim whose answer was lost: its run can be claimed again.
     send_left_over(ctx)?;

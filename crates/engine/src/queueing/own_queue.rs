@@ -8,6 +8,7 @@ use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::parent::Parent;
 use taskqueue_domain::task::selection::{ClassFilter, Selection};
+use taskqueue_domain::task::visible_tasks::VisibleTasks;
 pub use taskqueue_process::children::command_requests::{CommandRequests, end_with_parent};
 pub use taskqueue_process::children::event_socket::{CommandAnswer, request_command};
 use taskqueue_store::{EventFilter, Origin};
@@ -32,6 +33,7 @@ impl Context {
         let id = run.task_id;
         self.me.user = format!("task {id}");
         self.store.set_origin(Origin { actor: self.me.user.clone(), host: self.me.host.clone() });
+        self.store.set_visible(VisibleTasks::Family(id));
         self.parent = Some(Parent { id, class, may_queue });
         Ok(())
     }
@@ -58,10 +60,8 @@ impl Context {
     /// Returns an error if this process acts for a handler and `ids` contains anything but its own task and children of it.
     pub(crate) fn check_family(&mut self, ids: &[TaskId]) -> EngineResult<()> {
         let Some(parent) = self.parent.as_ref().map(|parent| parent.id) else { return Ok(()) };
-        let tasks = self.store.get_tasks(ids)?;
-        let is_family =
-            |id: TaskId| id == parent || tasks.iter().any(|task| task.id == id && task.parent_id == Some(parent));
-        match ids.iter().find(|id| !is_family(**id)) {
+        let family = self.store.visible_among(ids)?;
+        match ids.iter().find(|id| !family.contains(id)) {
             Some(stranger) => Err(EngineError::Input(format!(
                 "task {stranger} is neither task {parent} of this handler nor its child"
             ))),

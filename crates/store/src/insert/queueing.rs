@@ -14,12 +14,14 @@ use crate::base::sql::{SqlMoment, db_now};
 use crate::journal::audit::keep_queued;
 use crate::rules::dependencies::IDS_PER_STATEMENT;
 use crate::rules::unique::find_holder;
+use crate::rules::visibility::visible_among;
 use crate::transitions::{Replacer, replace_task};
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::dependencies::{Prerequisite, find_circle};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal};
 use taskqueue_domain::task::unique::{Arrival, OnConflict, QueuedTask, Uniqueness};
+use taskqueue_domain::task::visible_tasks::VisibleTasks;
 
 /// Rows between two calls of `inserted`.
 const PART: usize = 10_000;
@@ -106,11 +108,12 @@ impl Store {
         work: &mut dyn FnMut(&mut AnyConnection, &mut Inserter<'_>) -> StoreResult<()>,
     ) -> StoreResult<Vec<QueuedTask>> {
         let auditor = self.auditor()?;
-        let origin = self.origin.clone();
+        let (origin, visible) = (self.origin.clone(), self.visible.clone());
         let mut freed_keys = BTreeSet::new();
         let queued = self.write_key_once(|conn| {
             let replacer = Replacer { origin: &origin, is_auditor: auditor.is_some() };
-            let mut inserter = Inserter { replacer, queued: Vec::new(), freed_keys: BTreeSet::new() };
+            let mut inserter =
+                Inserter { replacer, visible: &visible, queued: Vec::new(), freed_keys: BTreeSet::new() };
             needs.enter(conn)?;
             work(conn, &mut inserter)?;
             fault_point!("queue.before_commit");
@@ -129,6 +132,7 @@ impl Store {
 /// Inserts parts in order within a transaction.
 struct Inserter<'a> {
     replacer: Replacer<'a>,
+    visible: &'a VisibleTasks,
     queued: Vec<QueuedTask>,
     freed_keys: BTreeSet<String>,
 }
@@ -141,7 +145,7 @@ impl Inserter<'_> {
         inserted: &mut dyn FnMut(usize),
     ) -> StoreResult<()> {
         let plan = InsertPlan::make(conn, tasks, self.replacer).map_err(|error| self.of_batch(error))?;
-        let prerequisites = Prerequisites::lock(conn, &plan).map_err(|error| self.of_batch(error))?;
+        let prerequisites = Prerequisites::lock(conn, &plan, self.visible).map_err(|error| self.of_batch(error))?;
         let new: Vec<usize> = plan.new_places().collect();
         let now = match tasks.iter().any(NewTask::needs_now) {
             true => diesel::select(db_now()).get_result::<SqlMoment>(conn)?.into(),
@@ -353,8 +357,9 @@ struct Prerequisites {
 }
 
 impl Prerequisites {
-    /// Locks their rows in the order of their ids: none can finish unnoticed before the new tasks are inserted.
-    fn lock(conn: &mut AnyConnection, plan: &InsertPlan<'_>) -> StoreResult<Self> {
+    /// Locks their rows in the order of their ids: none can finish unnoticed before the new tasks are inserted. Those that do not
+    /// exist for the caller are missing.
+    fn lock(conn: &mut AnyConnection, plan: &InsertPlan<'_>, visible: &VisibleTasks) -> StoreResult<Self> {
         let waits = |place: &usize| plan.tasks[*place].has_prerequisites();
         let wanted: BTreeSet<(i64, usize)> = plan
             .new_places()
@@ -366,6 +371,10 @@ impl Prerequisites {
         let mut rows = HashMap::with_capacity(ids.len());
         for part in ids.chunks(IDS_PER_STATEMENT) {
             rows.extend(backend::lock_prerequisites(conn, part)?.into_iter().map(|row| (row.id, row)));
+        }
+        if *visible != VisibleTasks::All {
+            let seen = visible_among(conn, visible, &ids)?;
+            rows.retain(|id, _| seen.contains(id));
         }
         let missing = wanted.iter().filter(|(id, _)| !rows.contains_key(id)).min_by_key(|(_, place)| *place);
         match missing {

@@ -11,3 +11,4 @@ pub(crate) mod runners;
 pub(crate) mod settings;
 pub(crate) mod starts;
 pub(crate) mod unique;
+pub(crate) mod visibility;

@@ -19,6 +19,7 @@ use crate::session::open_file::OpenFile;
 use crate::session::origin::Origin;
 use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::settings::Settings;
+use taskqueue_domain::task::visible_tasks::VisibleTasks;
 use taskqueue_host::net::patience::{LAST_ANSWER, Patience};
 use taskqueue_host::net::sockets::LibrarySocket;
 
@@ -57,6 +58,8 @@ pub struct Store {
     pub(crate) local_settings: LocalSettings,
     /// The identity of this process for events.
     pub(crate) origin: Origin,
+    /// Which tasks exist for the caller.
+    pub(crate) visible: VisibleTasks,
     /// Whether transitions are kept as events, and when this was read.
     pub(crate) audit: Option<(bool, Instant)>,
     /// The settings, and when they were read.
@@ -91,6 +94,7 @@ impl Store {
             waits_silently: false,
             local_settings: LocalSettings::default(),
             origin: Origin::default(),
+            visible: VisibleTasks::default(),
             audit: None,
             recent_settings: None,
             recent_clock: None,
