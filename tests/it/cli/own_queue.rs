@@ -150,6 +150,44 @@ each_engine! {
         assert_eq!((parts[2], count_tasks(db)), ("3\n4\n", 4));
     }
 
+    fn a_handler_does_not_wait_for_a_task_of_others_that_has_its_key(db) {
+        let script = "exec 2>&1\n\
+            taskqueue queue child.a --unique k --wait; echo $?; taskqueue queue child.a --json --unique k --wait; echo $?\n\
+            taskqueue queue child.a --unique k --on-conflict fail; echo $?\n\
+            printf '{\"class\":\"child.a\",\"unique\":\"k\",\"name\":\"a\"}\\n{\"class\":\"child.a\",\"after\":[\"a\"]}\\n' |\n\
+            taskqueue queue --batch -; echo $?; echo --\n\
+            taskqueue queue child.a --unique k; echo $?";
+        configure(db, script);
+        let config = std::fs::read_to_string(db.home().join(".config/taskqueue/config.toml")).unwrap();
+        db.configure_exactly(&config.replace("argv = [\"/bin/true\"]", "argv = [\"/bin/echo\", \"secret\"]"));
+        db.cli().run(&["queue", "child.a", "--unique", "k", "--unique-for", "1h"]).ok();
+        assert_eq!(db.cli().run(&["tick"]).ok(), "");
+        assert!(detail(db, "1").to_string().contains("secret"), "the output is captured");
+        let after = process(db, "order", "{}");
+        let text = printed(&after, "stdout");
+        let (refused, queued) = text.split_once("--\n").unwrap();
+        let words = "error: another task has the key \"k\" already; a handler can wait only for its own task and its children";
+        assert!(refused.contains(words) && refused.contains("--unique \"KEY-$TASKQUEUE_TASK_ID\""), "{text}");
+        assert_eq!(refused.matches("another task has the key").count(), 3, "{text}");
+        assert!(refused.contains("error: line 2: there is no task 1 to wait for"), "{text}");
+        for shown in ["secret", "success", "task 1 has", "\"id\""] {
+            assert!(!refused.contains(shown), "{shown}: {text}");
+        }
+        assert_eq!(refused.lines().filter(|line| line.len() == 1).collect::<Vec<_>>(), ["2", "2", "1", "2"], "{text}");
+        // Without a wait it gets the id, as every caller does.
+        assert!(queued.contains("\n1\n") || queued.starts_with("1\n"), "{text}");
+        assert_eq!(count_tasks(db), 2);
+    }
+
+    fn a_handler_waits_for_its_own_child_that_has_its_key(db) {
+        configure(db, "taskqueue queue child.a --unique k\ntaskqueue queue child.a --unique k --wait; echo $?");
+        let config = std::fs::read_to_string(db.home().join(".config/taskqueue/config.toml")).unwrap();
+        db.configure_exactly(&config.replace("argv = [\"/bin/true\"]", "argv = [\"/bin/echo\", \"of the child\"]"));
+        db.cli().run(&["queue", "order"]).ok();
+        db.cli().run(&["work", "--slots", "2", "--idle-exit", "0s"]).ok();
+        assert_eq!(printed(&detail(db, "1"), "stdout"), "2\nof the child\n0\n");
+    }
+
     fn a_handler_waits_for_its_child_and_reads_its_results(db) {
         configure(db, "id=$(taskqueue queue child.a)\ntaskqueue wait $id --timeout 60s\ntaskqueue status --json $id");
         db.cli().run(&["queue", "order"]).ok();

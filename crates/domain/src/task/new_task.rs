@@ -167,6 +167,12 @@ pub enum QueueRefusal {
         /// Its status.
         status: String,
     },
+    /// Its key is taken by a task that the caller must not see.
+    #[error("another task has the key \"{key}\" already")]
+    KeyTakenByHidden {
+        /// The key.
+        key: String,
+    },
     /// An earlier task of the batch has the same key.
     #[error("an earlier line has the key \"{key}\" already")]
     KeyInBatch {

@@ -136,6 +136,7 @@ pub fn wait_for_task(
     limit: Option<Duration>,
     notify: &mut dyn FnMut(WaitNotice),
 ) -> EngineResult<Waited<EndedTask>> {
+    ctx.check_family(&[task_id])?;
     let mut notify_after = Moment::now();
     let ask = |ctx: &mut Context| ended_task(ctx, task_id);
     ask_until_ended(ctx, stop, limit, ask, |ctx| notify_of_no_runner(ctx, &mut notify_after, notify))

@@ -69,6 +69,19 @@ impl Context {
         }
     }
 
+    /// Returns an error if this process acts for a handler, which may not wait for the task that has this key.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::Input`] if the task is neither that of the handler nor its child, or an error if the database fails.
+    pub fn check_key_holder(&mut self, holder: TaskId, key: &str) -> EngineResult<()> {
+        self.check_family(&[holder]).map_err(|error| match error {
+            EngineError::Input(_) => EngineError::Input(format!(
+                "another task has the key \"{key}\" already; a handler can wait only for its own task and its children"
+            )),
+            other => other,
+        })
+    }
+
     /// Like `check_family`, for a selection that was not read yet.
     pub(crate) fn check_family_of(&mut self, selection: &Selection) -> EngineResult<()> {
         let Some(parent) = &self.parent else { return Ok(()) };

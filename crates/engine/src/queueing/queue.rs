@@ -176,9 +176,10 @@ pub fn queue_all(
 /// Splits an error of the store into the index of the refused task and the reason.
 pub(crate) fn refused(error: StoreError) -> (Option<usize>, EngineError) {
     match error {
-        StoreError::NotQueued { index, refusal: taken @ QueueRefusal::KeyTaken { .. } } => {
-            (Some(index), EngineError::KeyTaken(taken.to_string()))
-        }
+        StoreError::NotQueued {
+            index,
+            refusal: taken @ (QueueRefusal::KeyTaken { .. } | QueueRefusal::KeyTakenByHidden { .. }),
+        } => (Some(index), EngineError::KeyTaken(taken.to_string())),
         StoreError::NotQueued { index, refusal } => (Some(index), EngineError::Input(refusal.to_string())),
         other => (None, EngineError::Store(other)),
     }

@@ -119,7 +119,8 @@ impl Store {
             fault_point!("queue.before_commit");
             freed_keys = inserter.freed_keys;
             Ok(inserter.queued)
-        })?;
+        });
+        let queued = queued.or_else(|error| Err(self.without_hidden_holder(error)?))?;
         fault_point!("queue.committed");
         for key in &freed_keys {
             // Errors are ignored: the tasks are queued, and `create-runs` assigns free slots.

@@ -11,6 +11,7 @@ use crate::base::schema::task_queue::dsl::{id, parent_id, task_class, task_queue
 use crate::rules::dependencies::IDS_PER_STATEMENT;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::task::ids::TaskId;
+use taskqueue_domain::task::new_task::QueueRefusal;
 use taskqueue_domain::task::visible_tasks::VisibleTasks;
 
 impl Store {
@@ -28,6 +29,18 @@ impl Store {
         let ids: Vec<i64> = ids.iter().map(|task| task.0).collect();
         let found = self.read(|conn| Ok(visible_among(conn, &visible, &ids)?))?;
         Ok(found.into_iter().map(TaskId).collect())
+    }
+
+    /// Leaves out of an error the task that has a key, and its status, unless that task exists for the caller.
+    pub(crate) fn without_hidden_holder(&mut self, error: StoreError) -> StoreResult<StoreError> {
+        match error {
+            StoreError::NotQueued { index, refusal: QueueRefusal::KeyTaken { key, holder, .. } }
+                if self.visible != VisibleTasks::All && !self.visible_among(&[holder])?.contains(&holder) =>
+            {
+                Ok(StoreError::NotQueued { index, refusal: QueueRefusal::KeyTakenByHidden { key } })
+            }
+            other => Ok(other),
+        }
     }
 
     /// Checks that this task exists for the caller.

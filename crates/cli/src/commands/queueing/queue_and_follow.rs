@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Local, Utc};
 
 use crate::commands::options::task_options::TaskOptions;
-use crate::error::{DONE, FAILED, INTERRUPTED};
+use crate::error::{CliError, DONE, FAILED, INTERRUPTED};
 use crate::output::Out;
 use crate::views::outcome;
 use taskqueue_domain::run::status::TaskStatus;
@@ -23,6 +23,10 @@ use taskqueue_engine::{Context, EngineError};
 use taskqueue_engine::{StopSignals, Stream, end_statements_on};
 use taskqueue_views::human;
 
+/// What to do about a key that a task of others has.
+const KEY_OF_CHILD: &str =
+    "leave out --wait, or use a key that only this task uses: --unique \"KEY-$TASKQUEUE_TASK_ID\"";
+
 /// Queues the task, prints its id and, if requested, runs it or waits for it.
 pub(crate) fn queue_and_follow(
     ctx: &mut Context,
@@ -37,6 +41,9 @@ pub(crate) fn queue_and_follow(
     let (queued, scheduled_on) = queue::queue_one(ctx, request, check)?;
     let id = queued.id;
     let follows = options.run || options.wait;
+    if follows && queued.arrival == Arrival::Existing {
+        ctx.check_key_holder(id, &key).map_err(|error| CliError::from(error).with_hint(KEY_OF_CHILD))?;
+    }
     if out.is_json() {
         out.json(&serde_json::json!({
             "id": id, "class": class, "scheduled_on": scheduled_on, "arrival": queued.arrival,
