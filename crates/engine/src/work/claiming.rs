@@ -34,7 +34,7 @@ impl Coordinator<'_> {
     pub(super) fn claim(&mut self, counts: BacklogCounts, listener: &mut dyn WorkListener) -> EngineResult<()> {
         // A read without the lock comes first.
         if self.last_poll_was_empty && !self.sees_work()? {
-            self.next_poll_at = self.next_look();
+            (self.next_poll_at, self.was_crowded) = (self.next_look(), false);
             return Ok(());
         }
         let request = self.request(counts)?;
