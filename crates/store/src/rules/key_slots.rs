@@ -11,7 +11,7 @@ use diesel::dsl::{auto_type, count_star, exists};
 use diesel::prelude::*;
 
 use crate::backend;
-use crate::base::cells::{Cell, ExactText, MaybeShownText};
+use crate::base::cells::{Cell, ExactText, MaybeShownText, ShownText};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_key_limits;
 use crate::base::schema::task_queue_runs::dsl::{
@@ -53,7 +53,7 @@ impl Store {
     /// The database could not be queried.
     pub fn list_key_limits(&mut self) -> StoreResult<Vec<KeyLimit>> {
         use task_queue_key_limits::dsl;
-        let limit = |(key, max_running)| KeyLimit { key, max_running };
+        let limit = |(ShownText(key), max_running)| KeyLimit { key, max_running };
         self.read_each(limit, |conn| {
             let all = dsl::task_queue_key_limits.order(dsl::limit_key);
             all.select((dsl::limit_key, dsl::max_running)).load(conn)
