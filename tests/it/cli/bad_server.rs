@@ -59,6 +59,25 @@ fn a_server_that_is_down_or_hangs_up_is_named_with_69_and_no_password() {
 }
 
 #[test]
+fn a_key_that_is_as_good_as_a_password_is_never_printed_and_is_warned_of() {
+    let (home, cli) = alone();
+    configure(home.path(), &format!("connect_wait_secs = 0\n{ECHO}"));
+    for option in ["password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret"] {
+        let address = format!("postgres://ann@127.0.0.1:{}/tasks?{option}={SECRET}", closed_port());
+        let by_variable = cli.clone().env("TASKQUEUE_DATABASE_URL", &address);
+        for args in [&["status"][..], &["--json", "status"], &["--verbose", "queue", "echo"]] {
+            let printed = by_variable.run(args).fails(69);
+            assert!(printed.contains(&format!("{option}=***")) && !printed.contains(SECRET), "{args:?}: {printed}");
+        }
+        let examined = by_variable.run(&["doctor", "--json"]);
+        assert!(!examined.stdout.contains(SECRET) && !examined.stderr.contains(SECRET), "{examined:?}");
+        let stderr = cli.run(&["status", "--database", &address]).fails(69);
+        assert!(stderr.starts_with("warning: a password on the command line"), "{stderr}");
+        assert!(!stderr.contains(SECRET), "{stderr}");
+    }
+}
+
+#[test]
 fn a_server_that_never_answers_is_given_up() {
     let (_home, cli) = alone();
     // The kernel accepts the connection, but no program reads it.

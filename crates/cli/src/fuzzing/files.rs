@@ -48,6 +48,7 @@ pub fn database_url(input: &[u8]) {
     for address in [
         format!("postgres://{user}@host/d?{name}=1&password={SECRET}"),
         format!("postgres://{user}@host/{rest}?password={SECRET}"),
+        format!("postgres://{user}@host/{rest}?scram_client_key={SECRET}"),
         format!("postgres://{user}:{name}@{SECRET}@host/{rest}"),
     ] {
         // A path with a `?` makes the rest the value of another name.

@@ -168,8 +168,7 @@ impl DatabaseUrl {
         }
         let options: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         options::check(engine, &options).map_err(|what| bad(&what))?;
-        let mut secrets: Vec<String> =
-            options.iter().filter(|(name, _)| is_secret(name)).map(|(_, it)| it.clone()).collect();
+        let mut secrets = options::secrets(parts.after());
         if let Some(password) = url.password().map(str::to_owned) {
             // Both as it was written and as decoded.
             secrets.extend(parts.password().map(str::to_owned));
@@ -177,7 +176,7 @@ impl DatabaseUrl {
             // Cannot fail for an address that already has a password.
             let _ = url.set_password(Some("***"));
         }
-        if options.iter().any(|(name, _)| is_secret(name)) {
+        if options.iter().any(|(name, _)| options::is_secret(name)) {
             mask_query_secrets(&mut url);
         }
         let shown = Hosts::of(url.as_str()).with(&parts.names().join(","));
@@ -305,7 +304,7 @@ impl DatabaseUrl {
         self.identity.as_deref().unwrap_or(&self.shown)
     }
 
-    /// Returns true if it contains a password, which other users could have read if it was on a command line.
+    /// Returns true if it contains a password or a key that is as good as one, which other users could have read if it was on a command line.
     #[must_use]
     pub const fn has_password(&self) -> bool {
         !self.secrets.is_empty()
@@ -364,10 +363,6 @@ fn without_port(host: &str) -> &str {
     host[end..].rfind(':').map_or(host, |at| &host[..end + at])
 }
 
-fn is_secret(option: &str) -> bool {
-    option.contains("password") || option.contains("passphrase")
-}
-
 /// Returns true if a path looks like the address of a server, such as `user:password@host/database`. It is then never printed.
 fn may_hold_password(path: &str) -> bool {
     let is_written_as_path = path.starts_with(['/', '.']) && !path.starts_with("//");
@@ -384,7 +379,7 @@ fn mask_query_secrets(url: &mut Url) {
     let pairs: Vec<(String, String)> = url
         .query_pairs()
         .map(|(name, value)| {
-            let value = if is_secret(&name) { "***".to_owned() } else { value.into_owned() };
+            let value = if options::is_secret(&name) { "***".to_owned() } else { value.into_owned() };
             (name.into_owned(), value)
         })
         .collect();

@@ -160,6 +160,10 @@ fn a_password_is_never_shown() {
     for text in [
         "postgres://u:s3cr3t@h/d?sslpassword=s3cr3t",
         "postgres://u@h/d?password=s3cr3t",
+        "postgres://u@h/d?pass%77ord=s3cr3t",
+        "postgres://u@h/d?scram_client_key=s3cr3t",
+        "postgres://u@h/d?scram_server_key=s3cr3t",
+        "postgres://u@h1,h2/d?oauth_client_secret=s3cr3t&sslmode=require",
         "mysql://u:s3cr3t@h/d",
         "postgres://u:s3cr3t@h1:5432,h2:5433/d?sslpassword=s3cr3t",
         "mysql://u:s3cr3t@h1,h2:3307/d",
