@@ -113,6 +113,28 @@ impl TaskQueue {
         Self { spool: Some(directory.into()), ..self }
     }
 
+    /// Returns a host on another machine that this address may use without TLS: others could read tasks and results on the
+    /// network, and a server could pretend to be this host. libpq also reads hosts and modes from `PGHOST`, `PGHOSTADDR`,
+    /// `PGSSLMODE`, `PGSERVICE` and the service file; they count. The command line prints a warning with this host. Connects to
+    /// nothing.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[cfg(feature = "mysql")] {
+    /// let address = "mysql://shop@db.example.org/tasks";
+    /// assert_eq!(taskqueue::TaskQueue::host_without_tls(address)?.as_deref(), Some("db.example.org"));
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Input`] if the address is invalid.
+    pub fn host_without_tls(address: &str) -> Result<Option<String>, Error> {
+        let url = DatabaseUrl::parse(address).map_err(EngineError::from)?;
+        Ok(taskqueue_engine::host_without_tls(&url))
+    }
+
     /// Creates or updates the tables. Returns the migrations that were applied.
     ///
     /// # Errors

@@ -127,6 +127,7 @@ fn only_host_and_process_talk_to_the_kernel_by_hand() {
             "process/spawning/ignored_signals.rs",
             "process/children/exit.rs",
             "store/backend/sqlite/kept_log.rs",
+            "store/backend/postgres/parameters.rs",
             "store/backend/postgres/sqlstate.rs",
         ],
     );

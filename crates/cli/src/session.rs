@@ -22,7 +22,7 @@ use taskqueue_engine::queueing::own_queue::CommandRequests;
 use taskqueue_engine::work::Reconfiguration;
 use taskqueue_engine::{
     ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals,
-    announce_locked_stores, create_private_dir, end_statements_on, others_can_queue,
+    announce_locked_stores, create_private_dir, end_statements_on, host_without_tls, others_can_queue,
 };
 use taskqueue_web::TokenUses;
 
@@ -140,7 +140,7 @@ impl Session {
         if handler.token.is_some() && place.is_some() && is_missing(&url) {
             return Err(no_store_of_run(&url).into());
         }
-        if let Some(host) = url.host_without_tls(environment.postgres_ssl_mode.as_deref()) {
+        if let Some(host) = host_without_tls(&url) {
             let mode =
                 if url.engine() == Engine::Postgres { "sslmode=verify-full" } else { "ssl_mode=verify_identity" };
             out.warn(&format!(

@@ -42,4 +42,5 @@ pub use taskqueue_process::tools::{ToolAnswer, call_tool};
 pub use taskqueue_store::keep_sqlite_logs;
 pub use taskqueue_store::{
     ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_locked_stores,
+    host_without_tls,
 };

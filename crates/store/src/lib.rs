@@ -67,4 +67,5 @@ pub use self::upkeep::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
 pub use crate::backend::lock_notice::announce_locked_stores;
 #[cfg(feature = "sqlite")]
 pub use crate::backend::sqlite::kept_log::keep_sqlite_logs;
+pub use crate::backend::transport::host_without_tls;
 pub use crate::records::notices::{NewNotice, NoticeChoice, TakenNotices};

@@ -154,6 +154,64 @@ fn a_remote_host_that_need_not_speak_tls_is_warned_of_once() {
 }
 
 #[test]
+fn a_remote_host_that_is_not_in_the_address_is_warned_of_once() {
+    // No TCP connection can be made to this address.
+    const REMOTE: &str = "255.255.255.255";
+    let (home, cli) = alone();
+    configure(home.path(), "connect_wait_secs = 0\n");
+    let services = home.path().join("services.conf");
+    std::fs::write(
+        &services,
+        format!("[far]\nhost={REMOTE}\n[address]\nhostaddr={REMOTE}\n[safe]\nhost={REMOTE}\nsslmode=verify-full\n"),
+    )
+    .unwrap();
+    let cli = cli.env("PGSERVICEFILE", services.to_str().unwrap());
+    let run = |address: &str, variables: &[(&str, &str)]| {
+        let cli = variables.iter().fold(cli.clone(), |cli, (name, value)| cli.env(name, value));
+        cli.env("TASKQUEUE_DATABASE_URL", address).run(&["status"]).fails(69)
+    };
+    for (address, variables) in [
+        ("postgres:///tasks", &[("PGHOST", REMOTE)][..]),
+        ("postgres://ann@localhost/tasks", &[("PGHOSTADDR", REMOTE)]),
+        ("postgres:///tasks", &[("PGSERVICE", "far")]),
+        ("postgres://ann@localhost/tasks", &[("PGSERVICE", "address")]),
+        ("postgres:///tasks?service=far", &[("PGSSLMODE", "prefer")]),
+    ] {
+        let stderr = run(address, variables);
+        let warnings: Vec<&str> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+        assert_eq!(warnings.len(), 1, "{address} {variables:?}: {stderr}");
+        assert!(warnings[0].contains(REMOTE) && warnings[0].contains("sslmode=verify-full"), "{stderr}");
+    }
+    let here = format!("postgres://ann@127.0.0.1:{}/tasks", closed_port());
+    for (address, variables) in [
+        ("postgres:///tasks", &[("PGSERVICE", "safe")][..]),
+        ("postgres:///tasks?service=safe", &[]),
+        ("postgres:///tasks", &[("PGHOST", REMOTE), ("PGSSLMODE", "require")]),
+        ("postgres:///tasks?service=far&sslmode=require", &[]),
+        // The host of the address is the one that is used.
+        (&here, &[("PGHOST", REMOTE)]),
+    ] {
+        let stderr = run(address, variables);
+        assert!(!stderr.contains("warning: "), "{address} {variables:?}: {stderr}");
+    }
+}
+
+#[test]
+fn the_library_returns_the_host_that_an_address_uses_without_tls() {
+    for (address, host) in [
+        ("postgres://ann@db/tasks", Some("db")),
+        ("postgres://ann@localhost/tasks?hostaddr=192.0.2.1", Some("192.0.2.1")),
+        ("postgres://ann@db/tasks?sslmode=verify-full", None),
+        ("mysql://ann@db/tasks", Some("db")),
+        ("mysql://ann@localhost/tasks", None),
+        ("tasks.db", None),
+    ] {
+        assert_eq!(taskqueue::TaskQueue::host_without_tls(address).unwrap().as_deref(), host, "{address}");
+    }
+    assert!(taskqueue::TaskQueue::host_without_tls("postgress://db/tasks").is_err());
+}
+
+#[test]
 fn tls_that_is_demanded_of_a_server_without_it_is_an_error() {
     // The MySQL client library, which is MariaDB's here, always supports TLS.
     for engine in [EngineUnderTest::Postgres, EngineUnderTest::Mariadb] {

@@ -23,8 +23,6 @@ pub struct BadVariable {
 pub struct Environment {
     /// `TASKQUEUE_DATABASE_URL`, or the address that a runner gave to this command.
     pub database: Option<String>,
-    /// `PGSSLMODE`, which libpq reads if an address sets no mode.
-    pub postgres_ssl_mode: Option<String>,
     /// `TASKQUEUE_CONFIG`
     pub config: Option<PathBuf>,
     /// Whether a service manager expects notifications at the socket in `NOTIFY_SOCKET`.
@@ -58,7 +56,6 @@ impl Environment {
         let directories = etcetera::base_strategy::Xdg::new().ok();
         Self {
             database: None,
-            postgres_ssl_mode: variable("PGSSLMODE"),
             config: None,
             is_supervised: variable("NOTIFY_SOCKET").is_some(),
             config_home: directories.as_ref().map(etcetera::BaseStrategy::config_dir),

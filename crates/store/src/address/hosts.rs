@@ -41,8 +41,13 @@ impl<'a> Hosts<'a> {
     }
 }
 
+/// Returns the first of these hosts (without ports) that is on another machine.
+pub(crate) fn first_remote<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    hosts.into_iter().find(|host| is_remote(host))
+}
+
 /// Returns true if data sent to this host (without its port) leaves the machine: it is neither a socket nor this machine.
-pub(crate) fn is_remote(host: &str) -> bool {
+fn is_remote(host: &str) -> bool {
     let name = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let is_socket = name.is_empty() || name.starts_with(['/', '@']) || name.starts_with("%2f");
     let is_itself = name == "localhost"

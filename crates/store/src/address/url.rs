@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::address::hosts::{Hosts, is_remote};
+use crate::address::hosts::{Hosts, first_remote};
 use crate::address::pooler::{KnownPooler, Pooler};
 use crate::error::StoreError;
 use taskqueue_host::net::patience::Patience;
@@ -247,27 +247,15 @@ impl DatabaseUrl {
         &self.hosts
     }
 
-    /// Returns a host on another machine to which tasks and password may be sent unencrypted, or to an impostor: the address does
-    /// not require TLS. `default_mode` is the mode that libpq uses if the address has none.
-    #[must_use]
-    pub fn host_without_tls(&self, default_mode: Option<&str>) -> Option<&str> {
-        let (mode, strict, elsewhere): (_, &[&str], _) = match self.engine {
-            Engine::Sqlite => return None,
-            Engine::Postgres => {
-                let mode = self.option("sslmode").or(default_mode);
-                (mode, &["require", "verify-ca", "verify-full"], self.libpq_hosts())
-            }
-            Engine::Mysql => (self.option("ssl_mode"), &["required", "verify_ca", "verify_identity"], None),
-        };
-        if mode.is_some_and(|mode| strict.contains(&mode.to_lowercase().as_str()))
-            || self.option("unix_socket").is_some()
-        {
+    /// Returns a host on another machine that the client of MySQL may use without TLS. It reads its hosts from the address only.
+    pub(crate) fn mysql_host_without_tls(&self) -> Option<&str> {
+        const STRICT_MODES: [&str; 3] = ["required", "verify_ca", "verify_identity"];
+        let is_strict =
+            self.option("ssl_mode").is_some_and(|mode| STRICT_MODES.contains(&mode.to_lowercase().as_str()));
+        if is_strict || self.option("unix_socket").is_some() {
             return None;
         }
-        match elsewhere {
-            Some(hosts) => hosts.split(',').find(|host| is_remote(host)),
-            None => self.hosts.iter().map(|host| without_port(&host.name)).find(|host| is_remote(host)),
-        }
+        first_remote(self.hosts.iter().map(|host| without_port(&host.name)))
     }
 
     /// Returns how long to wait for answers, on every connection made with this address or a clone.

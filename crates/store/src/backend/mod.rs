@@ -38,6 +38,7 @@ pub(super) mod mysql;
 pub(super) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(super) mod sqlite;
+pub(super) mod transport;
 mod watch;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! PostgreSQL: the code that differs from the other engines.
 
 pub(crate) mod copy;
+pub(crate) mod parameters;
 mod shared_sessions;
 pub(crate) mod sqlstate;
 mod syntax;

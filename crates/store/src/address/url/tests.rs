@@ -105,28 +105,6 @@ fn a_list_of_hosts_that_cannot_be_read_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_remote_host_without_tls_is_found() {
-    for (text, host) in [
-        ("sqlite:///db", None),
-        ("postgres://db/d", Some("db")),
-        ("postgres://localhost,db:5433/d?sslmode=prefer", Some("db")),
-        ("postgres://db/d?sslmode=verify-full", None),
-        ("postgres:///d?host=/run/postgresql", None),
-        ("postgres:///d?host=/run,db", Some("db")),
-        ("postgres://[::1]:5432/d", None),
-        ("mysql://[fe80::1]:3306/d", Some("[fe80::1]")),
-        ("mysql://127.0.0.1:3306/d", None),
-        ("mysql://db/d?ssl_mode=VERIFY_IDENTITY", None),
-        ("mysql://db/d?ssl_mode=preferred", Some("db")),
-        ("mysql://db/d?unix_socket=/run/mysqld.sock", None),
-    ] {
-        assert_eq!(DatabaseUrl::parse(text).unwrap().host_without_tls(None), host, "{text}");
-    }
-    let url = DatabaseUrl::parse("postgres://db/d").unwrap();
-    assert_eq!((url.host_without_tls(Some("require")), url.host_without_tls(Some("prefer"))), (None, Some("db")));
-}
-
-#[test]
 fn an_address_with_a_bad_parameter_is_refused_with_what_is_allowed() {
     for (text, words) in [
         ("mysql://u@h/d?ssl_mod=required", ["\"ssl_mod\"", "ssl_mode"]),
