@@ -89,3 +89,35 @@ fn a_pipe_that_somebody_names_on_the_command_line_is_read() {
     let (error, _) = error_and_hint(&ended(&cli.stdin("nonsense = 1"), &["--config", "/dev/stdin", "tick"]).fails(78));
     assert!(error.contains("/dev/stdin: line 1, column 1: unknown key `nonsense`"), "{error}");
 }
+
+#[test]
+fn no_configured_program_interprets_the_name_of_a_class() {
+    let (home, cli) = alone();
+    let refused = |toml: &str, part: Option<&str>| {
+        configure_exactly(home.path(), toml);
+        let directory = home.path().join(".config/taskqueue/conf.d");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("10-part.toml"), part.unwrap_or_default()).unwrap();
+        for args in [&["status"][..], &["queue", "a", "--run"], &["tick"], &["class", "check"]] {
+            let stderr = cli.run(args).fails(78);
+            assert!(stderr.contains("{class}") && stderr.contains("$TASKQUEUE_CLASS"), "{toml}: {stderr}");
+        }
+    };
+    for argv in [
+        r#"["/srv/any-program", "run '{class}'"]"#,
+        r#"["/bin/sh", "-c", "--", "echo \"class {class}\" \"see issue; echo PWNED #5\""]"#,
+        r#"["/bin/sh", "-c", "-e", "{class}"]"#,
+        r#"["/usr/bin/env", "-S", "sh -c", "{class}"]"#,
+        r#"["/usr/bin/ssh", "host", "run", "{class}"]"#,
+    ] {
+        let handler = format!("[class.\"*\"]\nargv = {argv}\n");
+        refused(&handler, None);
+        refused(ECHO, Some(&handler));
+        refused(&format!("{handler}protocol = \"coprocess\"\n"), None);
+        refused(&format!("[class.\"*\"]\nargv = [\"/bin/true\"]\nexists = {argv}\n"), None);
+        refused(&format!("[notify]\nargv = {argv}\n"), None);
+        for hook in ["success", "failed", "retry"] {
+            refused(&format!("[hooks]\n{hook} = {argv}\n"), None);
+        }
+    }
+}

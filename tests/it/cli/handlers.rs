@@ -152,9 +152,9 @@ each_engine! {
     }
 
     fn a_pattern_hands_the_class_name_to_one_program_without_a_shell(db) {
-        db.configure("[class.\"App\\\\Tasks\\\\*\"]\nargv = [\"/bin/echo\", \"-n\", \"<{class}>\", \"$HOME\"]\n");
+        db.configure("[class.\"App\\\\Tasks\\\\*\"]\nargv = [\"/bin/echo\", \"-n\", \"name={class}\", \"$HOME\"]\n");
         let after = process(db, "App\\Tasks\\Import", "{}");
-        assert_eq!(printed(&after, "stdout"), "<App\\Tasks\\Import> $HOME");
+        assert_eq!(printed(&after, "stdout"), "name=App\\Tasks\\Import $HOME");
     }
 
     fn a_handler_that_dies_by_a_signal_is_retried(db) {

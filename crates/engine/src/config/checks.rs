@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use super::class_argument::check_class_arguments;
+
 /// The largest limit in bytes.
 pub(super) const MAX_LIMIT_BYTES: i64 = 1 << 50;
 
@@ -55,59 +57,5 @@ pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
     if argv.iter().any(|element| element.contains('\0')) {
         return Err("argv contains a NUL".to_owned());
     }
-    if scripts(argv).any(|script| script.contains("{class}")) {
-        return Err("{class} is in a script, where a shell would interpret it; write \"$TASKQUEUE_CLASS\" there, or \
-                    pass {class} as an argument after the script"
-            .to_owned());
-    }
-    Ok(())
-}
-
-/// Returns the arguments that a shell would interpret: those after `-c` of a shell, also if another program starts it.
-fn scripts(argv: &[String]) -> impl Iterator<Item = &str> {
-    const SHELLS: &[&str] = &["sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh", "fish", "csh", "tcsh", "su"];
-    let is_shell = |element: &&String| {
-        Path::new(element).file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
-    };
-    let takes_script = |option: &str| {
-        let letters = option.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        option == "--command" || letters.is_some_and(|letters| letters.contains('c'))
-    };
-    let after_shell = argv.iter().skip_while(move |element| !is_shell(element));
-    let options = after_shell.clone().skip(1);
-    let pairs = options.clone().zip(options.skip(1)).filter(move |(option, _)| takes_script(option));
-    let attached = after_shell.filter_map(|element| element.strip_prefix("--command="));
-    pairs.map(|(_, script)| script.as_str()).chain(attached)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(argv: &[&str]) -> Result<(), String> {
-        check_argv(&argv.iter().map(|element| (*element).to_owned()).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn the_class_is_no_part_of_a_script() {
-        for argv in [
-            &["/bin/sh", "-c", "echo {class}"][..],
-            &["/bin/bash", "-euc", "echo {class}"],
-            &["/bin/bash", "-e", "-u", "-c", "run {class}"],
-            &["/usr/bin/env", "X=1", "dash", "-c", "echo {class}"],
-            &["/bin/su", "bot", "-c", "run {class}"],
-            &["/bin/su", "bot", "--command=run {class}"],
-        ] {
-            let error = check(argv).unwrap_err();
-            assert!(error.contains("$TASKQUEUE_CLASS"), "{argv:?}: {error}");
-        }
-        for argv in [
-            &["/bin/sh", "-c", "echo \"$1\"", "sh", "{class}"][..],
-            &["/bin/sh", "/srv/run.sh", "{class}"],
-            &["/usr/bin/php", "-c", "/etc/php.ini", "/srv/run.php", "{class}"],
-            &["/usr/bin/php", "/srv/run.php", "-c", "{class}"],
-        ] {
-            assert_eq!(check(argv), Ok(()), "{argv:?}");
-        }
-    }
+    check_class_arguments(argv)
 }

@@ -4,6 +4,7 @@
 mod announcements;
 mod checks;
 mod class;
+mod class_argument;
 mod crontab;
 mod document;
 mod edit;
