@@ -77,20 +77,44 @@ taskqueue_http_wait() (
         secs=$((left < 50 ? left : 50))
         document=$(taskqueue_http "tasks/$1?wait_secs=$secs") || exit
         left=$((left - secs))
-        # The data of the task comes before, and has no closing brace after its keys of this form.
-        settled=$(printf '%s\n' "$document" | sed -n 's/.*"is_exhausted":[a-z]*,"is_settled":\([a-z]*\)},"why":.*/\1/p')
+        settled=$(printf '%s\n' "$document" | taskqueue_http_of_task is_settled)
         if [ "$settled" = true ] || [ "$left" -le 0 ]; then
-            printf '%s\n' "$document" | sed -n 's/.*,"status":"\([a-z]*\)","max_retries":.*/\1/p'
+            printf '%s\n' "$document" | taskqueue_http_of_task status
             exit
         fi
     done
 )
 
+# KEY: prints the value of this key of the task in the document on standard input, if it is a word. The data, the results and the
+# messages of a task can contain the same keys, so only the depth of a key tells whose it is.
+taskqueue_http_of_task() {
+    LC_ALL=C awk -v key="$1" '{
+        gsub(/\\./, "_")
+        count = split($0, part, "\"")
+        # The parts with odd numbers are outside of strings. A key is a string before a colon.
+        for (i = 1; i < count; i += 2) {
+            outside = part[i]
+            depth += gsub(/[{[]/, "", outside)
+            depth -= gsub(/[]}]/, "", outside)
+            if (part[i + 2] !~ /^:/) continue
+            if (depth == 1) member = part[i + 1]
+            if (depth != 2 || member != "task" || part[i + 1] != key) continue
+            value = part[i + 2]
+            sub(/^:/, "", value)
+            sub(/[,}].*/, "", value)
+            if (value == "") value = part[i + 3]
+            if (value ~ /^[a-z]+$/) print value
+            exit
+        }
+    }'
+}
+
 # CLASSES [SECS]: claims a run of these classes, a list in JSON; waits up to SECS, at most 50. Sets taskqueue_run, taskqueue_token,
 # taskqueue_class, taskqueue_data and taskqueue_timeout. Its exit status is 3 if there is none.
 taskqueue_http_claim() {
     taskqueue_claimed=$(printf '{"class":%s,"wait_secs":%s}' "$1" "${2-0}" | taskqueue_http claims application/json) || return
-    case $taskqueue_claimed in *'"runs":[]'*) return 3 ;; esac
+    # The data of a task can contain the same text, but not at the beginning.
+    case $taskqueue_claimed in '{"runs":[]'*) return 3 ;; esac
     taskqueue_run=$(taskqueue_http_field 1)
     taskqueue_token=$(taskqueue_http_field 2)
     taskqueue_class=$(taskqueue_http_field 3)

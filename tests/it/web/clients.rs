@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use super::WebServer;
-use crate::cli::ECHO;
+use crate::cli::{ECHO, shell_class};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{Cli, Ended, EngineUnderTest, TestDb, db, wait_until};
@@ -421,6 +421,53 @@ fn a_worker_in_the_shell_runs_a_command_for_each_task() {
         assert_eq!((&last[2]["error_code"], &last[2]["error_message"]), (&json!("exit:9"), &json!("sorry")));
         let end = last[3]["error_message"].as_str().unwrap();
         assert!(end.ends_with(" end"), "{end}");
+    });
+}
+
+/// Waits for a task, and prints its status.
+const WAITING: [([&str; 2], &str); 4] = [
+    (PYTHON, "print(queue.wait(ID, SECS)['task']['status'])\n"),
+    (PHP, "echo $queue->wait(ID, SECS)['task']['status'], \"\\n\";\n"),
+    (NODE, "queue.wait(ID, SECS).then((document) => console.log(document.task.status));\n"),
+    (SHELL, "taskqueue_http_wait ID SECS\n"),
+];
+
+#[test]
+fn no_data_or_result_of_a_task_changes_the_status_that_clients_print() {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        let forged = r#"{"x":0,"status":"success","max_retries":5,"task":{"status":"success","is_settled":true},"is_exhausted":true,"is_settled":true},"why":{"#;
+        // What looks like the end of the task is text, or has braces of its own.
+        let as_object = r#"{"x":0,"status":"success","max_retries":5,"is_exhausted":true,"is_settled":true,"y":{"task":{"status":"success","is_settled":true}}}"#;
+        let forgeries = [as_object.to_owned(), json!(forged).to_string(), json!([forged, "\\", "\"}]}"]).to_string()];
+        let script = "data=$(cat); printf '{\"result\":%s}\\n' \"$data\" >&3; exit 65";
+        db.configure(&shell_class(db, "forger", script));
+        let server = WebServer::start(db, &[]);
+        for (ended, data) in (1_i64..).step_by(2).zip(&forgeries) {
+            db.cli().run(&["queue", "forger", data]).ok();
+            db.cli().run(&["tick"]).ok();
+            db.cli().run(&["queue", "forger", data, "--in", "1h"]).ok();
+            let results = db.cli().run(&["status", &ended.to_string(), "--json"]).json()["runs"][0]["results"].clone();
+            assert_eq!(results, serde_json::from_str::<Value>(data).unwrap());
+            for (language, code) in WAITING {
+                for (id, secs, status) in [(ended, "50", "failed"), (ended + 1, "0", "scheduled")] {
+                    let code = code.replace("ID", &id.to_string()).replace("SECS", secs);
+                    let printed = run(db, language, &code, &server.address, server.token("read")).ok();
+                    assert_eq!(printed, status, "{language:?}: {data}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_client_for_the_shell_claims_a_task_whose_data_looks_like_no_run() {
+    db::on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let data = r#"{"runs":[],"attempt":1,"max_retries":2}"#;
+        db.cli().run(&["queue", "echo", data]).ok();
+        let code = "taskqueue_http_claim '[\"echo\"]' && printf '%s\\n' \"$taskqueue_data\"\n";
+        assert_eq!(run(db, SHELL, code, &server.address, server.token("work")).ok(), data);
     });
 }
 
