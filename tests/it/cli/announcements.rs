@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::outside_text::harmful;
 use super::{error_and_hint, process, shell_class, signal, task, write};
 use crate::conformance::fixture::{claim_as, dead_process, sql_now};
 use crate::each_engine;
@@ -62,6 +63,18 @@ fn pauses(db: &TestDb) -> i64 {
 }
 
 each_engine! {
+    fn hooks_and_notice_programs_get_no_characters_that_control_a_terminal(db) {
+        let script = "printf 'C\\302\\2332J\\342\\200\\256z' >&2; exit 1";
+        let hooks = format!("[hooks]\nfailed = {}\n", program(db));
+        db.configure(&format!("{}{}{hooks}", notify(db, 0), shell_class(db, "work", script)));
+        exhaust(db);
+        let messages = told(db);
+        assert!(messages.iter().any(|message| message["event"] == "failed"), "{messages:?}");
+        assert!(messages.iter().any(|message| message["event"] == "notices"), "{messages:?}");
+        let text = std::fs::read_to_string(db.home().join("told")).unwrap();
+        assert_eq!((harmful(&text), text.matches("C\\u009b2J\\u202ez").count() >= 2), (None, true), "{text}");
+    }
+
     fn one_live_worker_of_a_host_does_the_housekeeping_and_all_send_notices(db) {
         let class = shell_class(db, "work", "exit 1");
         db.configure(&class);

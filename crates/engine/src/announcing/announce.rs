@@ -126,7 +126,7 @@ fn start_program(ctx: &Context, notify: &Notify, digest: &Digest) -> EngineResul
 
 /// Writes one line for each notice.
 fn append(mut log: File, notices: &[Notice]) -> std::io::Result<()> {
-    let lines: String = notices.iter().map(|notice| clean_json(&to_json(notice)) + "\n").collect();
+    let lines: String = notices.iter().map(|notice| to_json(notice) + "\n").collect();
     log.write_all(lines.as_bytes())
 }
 
@@ -205,7 +205,8 @@ impl ConfiguredProgram<'_> {
     }
 }
 
-/// Serializes our own types, which cannot fail.
+/// Serializes our own types, which cannot fail. A program may print the text, or put it in a mail: it has the same escapes as
+/// `--json`.
 fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+    clean_json(&serde_json::to_string(value).unwrap_or_default())
 }
