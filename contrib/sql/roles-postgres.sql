@@ -1,5 +1,5 @@
 -- Creates three roles on PostgreSQL, for users that queue tasks, run tasks, or administer the queue. Run it as the owner of the
--- tables:
+-- tables; before PostgreSQL 15, as a superuser:
 --
 --   taskqueue db migrate
 --   psql -f roles-postgres.sql DATABASE
@@ -21,6 +21,10 @@ END $$;
 -- Before PostgreSQL 15, every user has this right. An operator for the type of a column, in the schema of the tables, would be
 -- executed by the statements of runners and administrators.
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+DO $$
+BEGIN
+    EXECUTE format('GRANT CREATE ON SCHEMA public TO %I', (SELECT tableowner FROM pg_tables WHERE schemaname = 'public' AND tablename = 'TaskQueue'));
+END $$;
 GRANT USAGE ON SCHEMA public TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;
 GRANT SELECT ON "__diesel_schema_migrations", "TaskQueueSettings"
     TO taskqueue_enqueue, taskqueue_runner, taskqueue_admin;

@@ -75,6 +75,16 @@ each_engine! {
         assert_eq!((harmful(&text), text.matches("C\\u009b2J\\u202ez").count() >= 2), (None, true), "{text}");
     }
 
+    fn results_of_several_lines_reach_a_hook_on_one_line(db) {
+        db.configure(&format!("{}[hooks]\nsuccess = {}\n", shell_class(db, "work", "true"), program(db)));
+        db.cli().run(&["queue", "work"]).ok();
+        let run: Value = db.cli().run(&["worker", "claim", "--claimant", "bot"]).json();
+        let (id, token) = (run["run_id"].to_string(), run["token"].as_str().unwrap());
+        db.cli().run(&["worker", "resolve", &id, "--token", token, "--results", "{\n\t\"sent\": [3,\r\n4]\n}"]).ok();
+        let messages = told(db);
+        assert_eq!((messages.len(), &messages[0]["results"]), (1, &serde_json::json!({ "sent": [3, 4] })));
+    }
+
     fn one_live_worker_of_a_host_does_the_housekeeping_and_all_send_notices(db) {
         let class = shell_class(db, "work", "exit 1");
         db.configure(&class);

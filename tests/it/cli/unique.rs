@@ -93,7 +93,7 @@ each_engine! {
         // A retry of an old task is refused if a newer task has its key.
         let refused = db.cli().run(&["retry", "1"]);
         assert_eq!(refused.code, Some(1));
-        assert_eq!(refused.stderr, "warning: task 1 is not retried: task 2, queued since, has its key \"k\" and is scheduled\n");
+        assert_eq!(refused.stderr, "warning: task 1 is not retried: task 2, queued since, has its key \"k\"\n");
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 2");
         assert_eq!(db.cli().run(&["retry", "1"]).ok(), "");
         assert_eq!(unique(db, "k", &[]).ok(), "1");
@@ -106,7 +106,7 @@ each_engine! {
         assert_eq!(unique(db, "k", &[]).ok(), "2");
         for verb in [["retry", "1"].as_slice(), &["edit", "1", "--max-retries", "5"]] {
             let ended = db.cli().run(verb);
-            assert!(ended.stderr.contains("task 2, queued since, has its key \"k\" and is scheduled"), "{ended:?}");
+            assert!(ended.stderr.contains("task 2, queued since, has its key \"k\""), "{ended:?}");
             assert_eq!(ended.code, Some(1), "{ended:?}");
         }
         assert_eq!(task(db, "1")["max_retries"], 1);

@@ -116,7 +116,7 @@ each_engine! {
             (json, "[1]", 400, "line 1"),
             (json, "{\"class\":", 400, "not JSON"),
             ("Content-Type: application/x-ndjson", "{\"class\":\"echo\"}\n{\"class\":\"\"}\n", 400, "line 2"),
-            (json, "{\"class\":\"echo\",\"by\":\"root\"}", 400, "own name"),
+            (json, "{\"class\":\"echo\",\"by\":\"root\"}", 400, "\"by\" may only be"),
             (json, "{\"class\":\"echo\",\"unique\":\"k\",\"on_conflict\":\"replace\"}", 403, "scope operate"),
             ("Content-Type: text/plain", "{\"class\":\"echo\"}", 415, "application/json"),
         ] {

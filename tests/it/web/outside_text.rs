@@ -58,7 +58,8 @@ each_engine! {
         // The values are those of the rows.
         let shown = ask(&server, "/api/v1/tasks/1");
         assert!(shown.body.contains("C\\u009b2J\\u202e\\u2066\\u2028"), "{}", shown.body);
-        let stored: Value = serde_json::from_str(NASTY_JSON).unwrap();
+        let is_forged = taken.iter().any(|column| column == "TaskQueue.TaskData");
+        let stored: Value = serde_json::from_str(if is_forged { NASTY_JSON } else { "{}" }).unwrap();
         let shown = shown.json();
         assert_eq!((&shown["task"]["data"], &shown["runs"][0]["error_code"]), (&stored, &json!(NASTY)));
         assert_eq!(ask(&server, "/api/v1/events").json()["events"][0]["actor"], NASTY);

@@ -60,13 +60,15 @@ pub fn clean_block(text: &str) -> String {
     text.chars().map(|c| if matches!(c, '\n' | '\t') { c } else { clean_char(c) }).collect()
 }
 
-/// Returns JSON text in which the same characters are escaped, so that a program reads the stored value. They can occur only in
-/// strings.
+/// Returns JSON text in which the same characters are escaped, so that a program reads the stored value. Line breaks and tabs, which
+/// valid JSON has only between its parts, become spaces.
 #[must_use]
 pub fn clean_json(json: &str) -> String {
     let mut clean = String::with_capacity(json.len());
     for c in json.chars() {
-        if is_harmful(c) {
+        if matches!(c, '\n' | '\r' | '\t') {
+            clean.push(' ');
+        } else if is_harmful(c) {
             clean.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             clean.push(c);

@@ -127,9 +127,7 @@ pub(crate) fn preview(
 
 /// Returns the answer for a task that cannot be restarted because another task has its key.
 pub(crate) fn key_taken(id: TaskId, what: &str, holder: &Holder) -> TaskAnswer {
-    let Holder { id: other, key, status, .. } = holder;
-    TaskAnswer::refused(
-        id,
-        format!("task {id} is not {what}: task {other}, queued since, has its key \"{key}\" and is {status}"),
-    )
+    let Holder { id: other, key, .. } = holder;
+    // Without its status: a handler may read that of its children only.
+    TaskAnswer::refused(id, format!("task {id} is not {what}: task {other}, queued since, has its key \"{key}\""))
 }

@@ -66,7 +66,7 @@ const LAUNCHERS: &[Launcher] = &[
     Launcher::new(Kind::Language, &["node", "nodejs", "bun", "deno"], "r", "ep"),
     Launcher::new(Kind::Language, &["php"], "cdzt", "rBRE"),
     Launcher::new(Kind::Language, &["lua", "luajit"], "l", "e"),
-    Launcher::new(Kind::Starter, &["env"], "uC", SPLITS_WORDS),
+    Launcher::new(Kind::Starter, &["env"], "uCa", SPLITS_WORDS),
     Launcher::new(Kind::Starter, &["su", "sg"], "gGsw", "c").after(1),
     Launcher::new(Kind::Starter, &["runuser"], "ugGsw", "c"),
     Launcher::new(Kind::Starter, &["flock"], "wE", "c").after(1),
@@ -113,12 +113,14 @@ fn is_one_word(argument: &str) -> bool {
 }
 
 /// Returns the next known program, and where it is. A word with such a name is often only an argument: it counts if the first word
-/// is a program, or if an option follows.
+/// is a program, if it is a path and an option follows, or if an option for a script follows.
 fn next_launcher(argv: &[String], from: usize, starts_program: bool) -> Option<(usize, &str, &'static Launcher)> {
     argv.iter().enumerate().skip(from).find_map(|(at, word)| {
-        let has_option = argv.get(at + 1).is_some_and(|next| next.starts_with('-'));
-        let counts = has_option || (starts_program && at == from);
-        known(word).filter(|_| counts).map(|launcher| (at, word.as_str(), launcher))
+        let launcher = known(word)?;
+        let option = argv.get(at + 1).filter(|next| next.starts_with('-'));
+        let is_started = option.is_some_and(|option| word.contains('/') || launcher.is_script_option(option));
+        let counts = is_started || (starts_program && at == from);
+        counts.then_some((at, word.as_str(), launcher))
     })
 }
 
@@ -137,13 +139,18 @@ impl Launcher {
         let joins_words = self.kind == Kind::Joiner || (has_script && self.scripts == SPLITS_WORDS);
         let mut follows_option = false;
         words.iter().enumerate().position(|(at, word)| {
-            let is_option = self.is_script_option(word) && (at <= script_at || self.kind != Kind::Language);
+            let is_option = self.is_script_option(word) && (at <= script_at || self.reads_options_everywhere());
             let is_script = follows_option || is_option;
             follows_option = is_option;
             let can_be_file = at < script_at || (self.kind != Kind::Starter && !has_script);
             let is_interpreted = joins_words || is_script || (at <= script_at && !(can_be_file && is_path(word)));
             word.contains(CLASS) && is_interpreted
         })
+    }
+
+    /// Returns true if it reads its options also after its operands.
+    fn reads_options_everywhere(&self) -> bool {
+        ["su", "runuser", "fish"].iter().any(|name| self.names.contains(name))
     }
 
     /// Returns true if one of the options before the script makes it text instead of a file.
@@ -154,10 +161,13 @@ impl Launcher {
     /// Returns the index of the program or the script: the operand after the options and the operands that precede it.
     fn script_at(&self, words: &[String]) -> usize {
         let mut before = self.operands;
-        let mut is_value = false;
+        let (mut is_value, mut may_be_value) = (false, false);
         for (at, word) in words.iter().enumerate() {
-            let is_operand = !is_value && !word.starts_with(['-', '+']) && !is_assignment(word);
-            is_value = !is_value && self.takes_value(word);
+            let is_used = is_value || (may_be_value && !word.starts_with('/'));
+            let is_operand = !is_used && !word.starts_with(['-', '+']) && !is_assignment(word);
+            is_value = !is_used && self.takes_value(word);
+            // No list of long options is complete.
+            may_be_value = self.kind == Kind::Starter && !is_used && word.starts_with("--") && !word.contains('=');
             if is_operand && before == 0 {
                 return at;
             }
@@ -324,6 +334,12 @@ mod tests {
             &["/usr/bin/php", "-d", "x=1", "-r", "{class}"],
             &["/usr/bin/node", "--eval={class}"],
             &["/bin/busybox", "sh", "-c", "{class}"],
+            &["/usr/bin/setpriv", "--reuid", "bot", "{class}"],
+            &["/usr/bin/ionice", "--class", "2", "{class}"],
+            &["/usr/bin/flock", "--timeout", "5", "/run/lock/x", "{class}"],
+            &["/usr/bin/stdbuf", "--output", "L", "{class}"],
+            &["/usr/bin/xargs", "--max-args", "1", "{class}"],
+            &["/usr/bin/env", "-a", "x", "{class}"],
         ] {
             let error = check(argv).unwrap_err();
             assert!(error.contains("$TASKQUEUE_CLASS"), "{argv:?}: {error}");
@@ -348,6 +364,12 @@ mod tests {
             &["/usr/bin/php", "/srv/tasks/{class}.php"],
             &["/usr/bin/python3", "-m", "app", "{class}"],
             &["/srv/run", "bash", "{class}"],
+            &["/usr/bin/flock", "/run/lock/x", "/srv/run", "-c", "{class}"],
+            &["/usr/bin/env", "--ignore-environment", "/srv/run", "-S", "{class}"],
+            &["/bin/sh", "/srv/run.sh", "--execute", "{class}"],
+            &["/usr/bin/npm", "run", "watch", "--", "{class}"],
+            &["/srv/app", "time", "--class", "{class}"],
+            &["/srv/app", "--shell", "bash", "--class={class}"],
         ] {
             assert_eq!(check(argv), Ok(()), "{argv:?}");
         }

@@ -65,7 +65,8 @@ pub struct Rescued {
 pub struct RescueReport {
     /// The rescued runs.
     pub rescued: Vec<Rescued>,
-    /// Runs that could not be rescued because their handler could not be ended; the next rescue retries.
+    /// Runs that could not be rescued, because their handler could not be ended or the tables refused the end; the next rescue
+    /// retries.
     pub stuck: Vec<String>,
     /// Outcomes that dead runners of this host had left in the spool meanwhile.
     #[serde(skip)]

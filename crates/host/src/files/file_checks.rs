@@ -166,20 +166,20 @@ pub fn may_write(path: &Path) -> bool {
     accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// Same as [`create_private_dir`], for files whose content is acted on: the directory must pass [`is_trusted_dir`].
+/// Same as [`create_private_dir`], for files whose content is acted on: the directory must pass [`exists_and_is_trusted`].
 ///
 /// # Errors
-/// As for [`create_private_dir`] and [`is_trusted_dir`].
+/// As for [`create_private_dir`] and [`exists_and_is_trusted`].
 pub fn create_trusted_dir(path: &Path) -> io::Result<()> {
     create_private_dir(path)?;
-    is_trusted_dir(path).map(drop)
+    exists_and_is_trusted(path).map(drop)
 }
 
 /// Checks that no other user can change a directory or its ancestors, or create a file in it. Returns false if it does not exist.
 ///
 /// # Errors
 /// Another user can, the path is not a directory, or it cannot be examined.
-pub fn is_trusted_dir(path: &Path) -> io::Result<bool> {
+pub fn exists_and_is_trusted(path: &Path) -> io::Result<bool> {
     TrustedPath::find(path, Trust::OursAlone).map_err(io::Error::other)?.is_closed_directory()
 }
 
@@ -296,9 +296,9 @@ mod tests {
             assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
         }
         create_trusted_dir(&path).unwrap();
-        assert!(is_trusted_dir(&path).unwrap() && !is_trusted_dir(&path.join("none")).unwrap());
+        assert!(exists_and_is_trusted(&path).unwrap() && !exists_and_is_trusted(&path.join("none")).unwrap());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o1777)).unwrap();
-        assert!(is_trusted_dir(&path).unwrap_err().to_string().starts_with("other users can create files in "));
+        assert!(exists_and_is_trusted(&path).unwrap_err().to_string().starts_with("other users can create files in "));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(create_private_dir(&path).is_err());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::file_checks::{create_trusted_dir, is_trusted_dir};
+use super::file_checks::{create_trusted_dir, exists_and_is_trusted};
 use super::lock::FileLock;
 use crate::machine::account::is_own_regular_file;
 
@@ -94,7 +94,7 @@ impl Spool {
     /// Another user can change the directory, or a file of it cannot be examined.
     fn used_files(&self) -> io::Result<Vec<u32>> {
         let mut used = Vec::new();
-        if !is_trusted_dir(&self.directory)? {
+        if !exists_and_is_trusted(&self.directory)? {
             return Ok(used);
         }
         for number in 0..MOST_FILES {
@@ -112,7 +112,7 @@ impl Spool {
     /// Returns the records that no process holds in the files of other spools of the directory.
     #[must_use]
     pub fn left_over_by_others(&self) -> Vec<String> {
-        if !is_trusted_dir(&self.directory).unwrap_or_default() {
+        if !exists_and_is_trusted(&self.directory).unwrap_or_default() {
             return Vec::new();
         }
         let own = format!("{}-", self.name);

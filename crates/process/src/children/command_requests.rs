@@ -6,6 +6,7 @@
 //! it in its environment. The parser of the command line checks what the command may do.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -51,11 +52,17 @@ pub(crate) struct Request {
 }
 
 /// Executes the commands of handlers.
-#[derive(Debug)]
 pub struct CommandRequests {
     address: OsString,
     environment: Vec<(&'static str, OsString)>,
     running: AtomicUsize,
+}
+
+/// Without the address, which may contain a password.
+impl fmt::Debug for CommandRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandRequests").finish_non_exhaustive()
+    }
 }
 
 impl CommandRequests {

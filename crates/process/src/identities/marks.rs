@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::identity::{Liveness, ProcessIdentity};
-use taskqueue_host::files::file_checks::{create_trusted_dir, is_trusted_dir};
+use taskqueue_host::files::file_checks::{create_trusted_dir, exists_and_is_trusted};
 use taskqueue_host::machine::account::is_own_regular_file;
 
 const PREFIX: &str = "slots-";
@@ -103,7 +103,8 @@ fn shared() -> MutexGuard<'static, BTreeMap<PathBuf, SharedMarks>> {
 /// Another user can change the directory, or the file cannot be read.
 pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>> {
     let path = path_of(directory, owner);
-    if !is_trusted_dir(directory)? || !fs::symlink_metadata(&path).is_ok_and(|found| is_own_regular_file(&found)) {
+    if !exists_and_is_trusted(directory)? || !fs::symlink_metadata(&path).is_ok_and(|found| is_own_regular_file(&found))
+    {
         return Ok(None);
     }
     match fs::read(path) {
@@ -125,7 +126,7 @@ pub fn marks_of(directory: &Path, owner: &str) -> io::Result<Option<Vec<String>>
 /// Another user can change the directory, or it cannot be read.
 pub fn dead_owners(directory: &Path) -> io::Result<Vec<String>> {
     let mut dead = Vec::new();
-    if !is_trusted_dir(directory)? {
+    if !exists_and_is_trusted(directory)? {
         return Ok(dead);
     }
     for entry in fs::read_dir(directory)? {

@@ -292,7 +292,7 @@ impl DatabaseUrl {
         self.identity.as_deref().unwrap_or(&self.shown)
     }
 
-    /// Returns true if it contains a password or a key that is as good as one, which other users could have read if it was on a command line.
+    /// Returns true if it contains a password or a key that is as good as one. Other users can read it on a command line.
     #[must_use]
     pub const fn has_password(&self) -> bool {
         !self.secrets.is_empty()

@@ -165,8 +165,8 @@ pub(super) fn notify_finished(conn: &mut AnyConnection) -> QueryResult<bool> {
 }
 
 /// Makes this connection listen for finished tasks, and registers it as a waiter.
-pub(super) fn hear_of_ends(conn: &mut AnyConnection) -> QueryResult<()> {
-    of_engine!(postgres: hear_of_ends(conn), else ())
+pub(super) fn listen_for_ends(conn: &mut AnyConnection) -> QueryResult<()> {
+    of_engine!(postgres: listen_for_ends(conn), else ())
 }
 
 /// Stops listening for finished tasks.

@@ -132,9 +132,9 @@ pub(super) fn notify_finished(conn: &mut PgConnection) -> QueryResult<bool> {
     diesel::select(told.sql(", '')::text IS NOT NULL END")).get_result(conn)
 }
 
-/// Ends that are being recorded hold the lock for a moment. If a session holds it for longer, `notify_finished` never gets it and
-/// always notifies, so a waiter does not need it.
-pub(super) fn hear_of_ends(conn: &mut PgConnection) -> QueryResult<()> {
+/// Ends that are being recorded hold the lock for a moment. While another session holds it for longer, `notify_finished` does not
+/// get it and always notifies. A waiter that did not get it polls when that session has released it.
+pub(super) fn listen_for_ends(conn: &mut PgConnection) -> QueryResult<()> {
     let _ =
         conn.batch_execute(&format!("SET LOCAL lock_timeout = '1s'; SELECT pg_advisory_lock_shared({WAITER_LOCK})"));
     conn.batch_execute(&format!("LISTEN {END_CHANNEL}"))

@@ -1,6 +1,7 @@
 //! Task classes in the database: the classes that have tasks, and TaskQueueClassHolds.
 
 use chrono::{DateTime, Utc};
+use diesel::dsl::auto_type;
 use diesel::prelude::*;
 use serde::Serialize;
 
@@ -12,6 +13,14 @@ use crate::base::schema::task_queue_class_holds::dsl::{
 use crate::base::sql::db_now;
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
+
+diesel::alias!(task_queue as named: Named);
+
+#[auto_type]
+fn class_of(id: i64) -> _ {
+    let row = named.filter(named.field(task_queue::id).eq(id));
+    row.select(named.field(task_queue::task_class)).single_value()
+}
 
 /// A class that is not claimed on a host because its handler could not be started there.
 #[derive(Clone, Debug, Serialize)]
@@ -74,19 +83,24 @@ impl Store {
     pub fn list_task_classes(&mut self, beginning: &str, limit: usize) -> StoreResult<Vec<String>> {
         self.read(|conn| {
             let mut classes: Vec<String> = Vec::new();
+            let mut unreadable: Option<i64> = None;
             while classes.len() < limit {
-                let by_name = task_queue::table.order(task_queue::task_class).select(task_queue::task_class);
-                let first = by_name.limit(1).into_boxed();
-                let first = match classes.last() {
-                    Some(last) => first.filter(task_queue::task_class.gt(last)),
-                    None => first.filter(task_queue::task_class.ge(beginning)),
+                let by_name = task_queue::table.order(task_queue::task_class);
+                let first = by_name.select((task_queue::id, task_queue::task_class)).limit(1).into_boxed();
+                let first = match (unreadable, classes.last()) {
+                    // Only the database can compare a name that cannot be read.
+                    (Some(id), _) => first.filter(task_queue::task_class.nullable().gt(class_of(id))),
+                    (None, Some(last)) => first.filter(task_queue::task_class.gt(last)),
+                    (None, None) => first.filter(task_queue::task_class.ge(beginning)),
                 };
-                let next: Option<Cell<ExactText>> = first.get_result(conn).optional()?;
-                // A name that cannot be read stops the scan: its task is set aside.
-                match next.and_then(|class| class.read("TaskClass").ok()) {
-                    Some(class) => classes.push(class.0),
-                    None => break,
-                }
+                let Some((id, class)) = first.get_result::<(i64, Cell<ExactText>)>(conn).optional()? else { break };
+                unreadable = match class.read("TaskClass") {
+                    Ok(class) => {
+                        classes.push(class.0);
+                        None
+                    }
+                    Err(_) => Some(id),
+                };
             }
             Ok(classes)
         })

@@ -365,22 +365,33 @@ fn count_held_by_key(conn: &mut AnyConnection, keys: &[String]) -> QueryResult<H
     Ok(counts.into_iter().filter_map(|(key, count)| Some((key?, count))).collect())
 }
 
+diesel::alias!(crate::base::schema::task_queue_runs as other_runs: OtherRuns);
+
+#[auto_type]
+fn waiting_key_of(run: i64) -> _ {
+    other_runs.filter(other_runs.field(id).eq(run)).select(other_runs.field(waiting_key)).single_value()
+}
+
 /// Returns the next keys for which runs wait, in order: one index probe per key, however many runs wait.
 fn list_waiting_keys(conn: &mut AnyConnection, after: &str) -> QueryResult<Vec<String>> {
     let mut keys: Vec<String> = Vec::new();
+    let mut unreadable: Option<i64> = None;
     while keys.len() < KEYS_PER_PAGE {
-        let last = keys.last().map_or(after, String::as_str);
-        let next: Option<Option<Cell<ExactText>>> = task_queue_runs
-            .filter(waiting_key.gt(last))
-            .order((waiting_key, claim_order, id))
-            .select(waiting_key)
-            .first(conn)
-            .optional()?;
-        // A key that cannot be read stops the scan; the next claim sets its run aside.
-        match next.flatten().and_then(|key| key.read("LimitKey").ok()) {
-            Some(key) => keys.push(key.0),
-            None => break,
-        }
+        let first = task_queue_runs.order((waiting_key, claim_order, id)).select((id, waiting_key)).into_boxed();
+        let first = match unreadable {
+            // Only the database can compare a key that cannot be read.
+            Some(run) => first.filter(waiting_key.gt(waiting_key_of(run))),
+            None => first.filter(waiting_key.gt(keys.last().map_or(after, String::as_str))),
+        };
+        let found = first.limit(1).get_result::<(i64, Option<Cell<ExactText>>)>(conn).optional()?;
+        let Some((run, Some(key))) = found else { break };
+        unreadable = match key.read("LimitKey") {
+            Ok(key) => {
+                keys.push(key.0);
+                None
+            }
+            Err(_) => Some(run),
+        };
     }
     Ok(keys)
 }

@@ -88,7 +88,7 @@ impl ChangeListener {
     /// The connection is lost.
     pub fn listen_again(&mut self) -> StoreResult<()> {
         match &mut self.source {
-            ChangeSource::Connection(conn, _) => Ok(backend::hear_of_ends(conn)?),
+            ChangeSource::Connection(conn, _) => Ok(backend::listen_for_ends(conn)?),
             ChangeSource::File(_) => Ok(()),
         }
     }

@@ -168,13 +168,14 @@ impl Store {
 
     /// Lets a claim that has been refused for a while take the exclusive lock: other sessions than claims can hold the locks that
     /// show how many claims are in progress.
-    fn unless_crowded_for_long(&mut self, shared: SharedClaim) -> SharedClaim {
-        if !matches!(&shared, SharedClaim::Done(claimed) if claimed.is_crowded) {
-            self.crowded_since = None;
+    pub(crate) fn unless_crowded_for_long(&mut self, shared: SharedClaim) -> SharedClaim {
+        let is_crowded = matches!(&shared, SharedClaim::Done(claimed) if claimed.is_crowded);
+        let since = *self.crowded_since.get_or_insert_with(Instant::now);
+        if is_crowded && since.elapsed() < LONGEST_CROWDED {
             return shared;
         }
-        let since = *self.crowded_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < LONGEST_CROWDED { shared } else { SharedClaim::NeedsLock { is_repeated: false } }
+        self.crowded_since = None;
+        if is_crowded { SharedClaim::NeedsLock { is_repeated: false } } else { shared }
     }
 
     /// Ends the expired tasks that a claim has found.
