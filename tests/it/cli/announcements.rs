@@ -68,6 +68,7 @@ each_engine! {
         let hooks = format!("[hooks]\nfailed = {}\n", program(db));
         db.configure(&format!("{}{}{hooks}", notify(db, 0), shell_class(db, "work", script)));
         exhaust(db);
+        db.cli().run(&["create-runs"]).ok();
         let messages = told(db);
         assert!(messages.iter().any(|message| message["event"] == "failed"), "{messages:?}");
         assert!(messages.iter().any(|message| message["event"] == "notices"), "{messages:?}");
