@@ -1,5 +1,5 @@
 -- Creates three roles on PostgreSQL, for users that queue tasks, run tasks, or administer the queue. Run it as the owner of the
--- tables; before PostgreSQL 15, as a superuser:
+-- tables; if the database was created before PostgreSQL 15, as a superuser:
 --
 --   taskqueue db migrate
 --   psql -f roles-postgres.sql DATABASE
@@ -18,7 +18,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Before PostgreSQL 15, every user has this right. An operator for the type of a column, in the schema of the tables, would be
+-- In a database that was created before PostgreSQL 15, every user has this right. An operator for the type of a column, in the schema of the tables, would be
 -- executed by the statements of runners and administrators.
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 DO $$

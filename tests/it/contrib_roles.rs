@@ -423,7 +423,7 @@ fn advisory_locks_of_other_sessions_stop_no_claim_and_no_wait() {
 /// Before PostgreSQL 15, every user may create functions and operators in the schema of the tables. Those for a type of a column
 /// would replace the built-in ones in the statements of runners.
 #[test]
-fn the_roles_take_the_right_to_create_objects_beside_the_tables() {
+fn the_script_of_the_roles_revokes_create_on_the_schema_of_the_tables() {
     on(EngineUnderTest::Postgres, |db| {
         db.execute("GRANT CREATE ON SCHEMA public TO PUBLIC");
         make_roles(db);

@@ -372,7 +372,7 @@ fn too_many_hint(url: &str) -> String {
     let (setting, pooler) = if url.starts_with("mysql") {
         ("max_connections, or max_user_connections of this user", "ProxySQL")
     } else {
-        ("max_connections", "PgBouncer")
+        ("max_connections, or CONNECTION LIMIT of this role", "PgBouncer")
     };
     format!(
         "every connection of the server is in use: raise {setting}, put {pooler} in front of it, try again, or raise \

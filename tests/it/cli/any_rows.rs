@@ -276,11 +276,11 @@ fn check_each(db: &TestDb, tried: &[String]) {
     assert!(named >= count, "{named} of {count} rows that were set aside are named\n{tried:#?}");
     for line in lines.iter().take(8) {
         let id = line["task"]["id"].to_string();
-        for verb in ["status", "explain", "logs", "wait"] {
-            let ended = db.cli().run(&[verb, &id]);
+        for args in [&["status", &id][..], &["explain", &id], &["logs", &id], &["wait", &id, "--timeout", "30s"]] {
+            let ended = db.cli().run(args);
             assert!(
                 ended.code.is_some_and(|code| code < 64) && !ended.stderr.contains("database error"),
-                "{verb} {id}: {ended:?}"
+                "{args:?}: {ended:?}"
             );
         }
     }

@@ -313,7 +313,7 @@ fn a_server_without_free_connections_is_named_with_75_in_any_language() {
             "postgres",
             refusing_postgres("53300"),
             "too_many_connections",
-            "max_connections, put PgBouncer in front of it",
+            "max_connections, or CONNECTION LIMIT of this role, put PgBouncer in front of it",
         ),
         ("mysql", refusing_mysql(1040), "too_many_connections", "max_user_connections of this user, put ProxySQL"),
         ("postgres", refusing_postgres("57P03"), "not_ready", "the server is starting"),

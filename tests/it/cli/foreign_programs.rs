@@ -72,6 +72,9 @@ each_engine! {
             }
             let _ = db.cli().run(&["queue", &format!("p{number}.queue"), "--run"]).code;
             check("queue --run");
+            let tested = db.cli().run(&["class", "test", &format!("p{number}.x")]);
+            assert_not_started(db, "class test");
+            assert!(tested.stdout.contains(REFUSED) || tested.stderr.contains(REFUSED), "{tested:?}");
         }
         assert_eq!(db.cli().run(&["class", "check"]).code, Some(78));
     }

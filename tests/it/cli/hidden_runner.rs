@@ -17,7 +17,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_taskqueue");
 const AS_NOBODY: [&str; 3] = ["--reuid=nobody", "--regid=nogroup", "--clear-groups"];
 
 #[test]
-fn a_command_is_hidden_before_it_reads_its_arguments() {
+fn a_command_that_only_prints_help_is_hidden_too() {
     if !geteuid().is_root() {
         return;
     }
@@ -31,10 +31,11 @@ fn a_command_is_hidden_before_it_reads_its_arguments() {
     let mut command = as_nobody().args([PROGRAM, "help", "configuration"]).stdout(written).spawn().unwrap();
     // The page is longer than the pipe, so the command waits in the middle of it.
     page.read_exact(&mut [0]).unwrap();
-    let read = as_nobody().arg("cat").arg(format!("/proc/{}/environ", command.id())).output().unwrap();
+    let read =
+        as_nobody().env("LC_ALL", "C").arg("cat").arg(format!("/proc/{}/environ", command.id())).output().unwrap();
     let mut rest = Vec::new();
     page.read_to_end(&mut rest).unwrap();
-    assert!(rest.len() > 2 * capacity, "{} bytes", rest.len());
+    assert!(rest.len() > capacity, "{} bytes", rest.len());
     assert!(command.wait().unwrap().success());
     assert!(read.stdout.is_empty(), "{read:?}");
     assert!(String::from_utf8_lossy(&read.stderr).contains("Permission denied"), "{read:?}");

@@ -133,7 +133,7 @@ each_engine! {
         assert!(events.contains("task 1"), "the event does not name the task: {events}");
     }
 
-    fn to_a_handler_a_prerequisite_that_is_no_child_is_missing(db) {
+    fn a_handler_cannot_wait_for_a_prerequisite_that_is_not_its_child(db) {
         configure(db, "exec 2>&1\n\
             for id in 2 99; do for option in after after-any; do taskqueue queue child.a --$option $id; echo $?; done\n\
             printf '{\"class\":\"child.a\",\"after\":['$id']}\\n' | taskqueue queue --batch -; echo $?; echo --; done\n\
@@ -175,17 +175,18 @@ each_engine! {
         }
         assert_eq!(refused.lines().filter(|line| line.len() == 1).collect::<Vec<_>>(), ["2", "2", "1", "2"], "{text}");
         // Without a wait it gets the id, as every caller does.
-        assert!(queued.contains("\n1\n") || queued.starts_with("1\n"), "{text}");
+        assert!(queued.starts_with("1\n") && queued.ends_with("\n0\n"), "{text}");
         assert_eq!(count_tasks(db), 2);
     }
 
     fn a_handler_waits_for_its_own_child_that_has_its_key(db) {
-        configure(db, "taskqueue queue child.a --unique k\ntaskqueue queue child.a --unique k --wait; echo $?");
+        configure(db, "taskqueue queue child.a --unique k --unique-for 1h\ntaskqueue queue child.a --unique k --wait; echo $?");
         let config = std::fs::read_to_string(db.home().join(".config/taskqueue/config.toml")).unwrap();
         db.configure_exactly(&config.replace("argv = [\"/bin/true\"]", "argv = [\"/bin/echo\", \"of the child\"]"));
         db.cli().run(&["queue", "order"]).ok();
         db.cli().run(&["work", "--slots", "2", "--idle-exit", "0s"]).ok();
         assert_eq!(printed(&detail(db, "1"), "stdout"), "2\nof the child\n0\n");
+        assert_eq!(count_tasks(db), 2, "the second command queued another child");
     }
 
     fn a_handler_waits_for_its_child_and_reads_its_results(db) {
@@ -237,6 +238,7 @@ each_engine! {
         let environment = std::fs::read(command_with(&arguments).unwrap().join("environ")).unwrap();
         signal(&runner, rustix::process::Signal::KILL);
         drop(crate::support::cli::finish(runner));
+        wait_until("the command ends", || command_with(&arguments).is_none());
         let environment = String::from_utf8_lossy(&environment).into_owned();
         assert!(environment.contains("TASKQUEUE_ON_BEHALF_OF="), "{environment}");
         assert!(!environment.contains("TASKQUEUE_DATABASE_URL=") && !environment.contains(db.url_text()), "{environment}");

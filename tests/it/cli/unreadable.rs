@@ -421,7 +421,7 @@ each_engine! {
 const KEEPING: &str = "[class.echo]\nargv = [\"/bin/cat\"]\nkeep = \"1d\"\nkeep_results = \"1d\"\n";
 
 // Servers number rows without regard to the rows that were inserted with an id.
-test_on! { [sqlite Sqlite] the_largest_id_of_each_table_is_named_with_the_way_out db {
+test_on! { [sqlite Sqlite] an_insert_after_the_largest_id_is_refused_with_a_hint db {
     db.configure(&shell_class(db, "echo", "cat"));
     db.cli().run(&["queue", "echo"]).ok();
     db.cli().run(&["tick"]).ok();

@@ -151,7 +151,10 @@ each_engine! {
             working.join().unwrap()
         });
         assert_eq!((report.succeeded, report.failed, report.left_behind), (3, 1, 0), "{report:?}");
-        assert_eq!(news.iter().collect::<Vec<_>>(), ["left 1 of 1", "claims nothing: 1", "claims again"]);
+        // The worker may see that the limit is reached before it records the run of the thread, and that thread may have ended then.
+        let (left, other): (Vec<String>, Vec<String>) = news.iter().partition(|words| words.starts_with("left "));
+        assert!(left.len() == 1 && left[0].ends_with(" of 1"), "{left:?}");
+        assert_eq!(other, ["claims nothing: 1", "claims again"]);
         assert_eq!(end_of(&queue, stuck).0, "timeout");
     }
 

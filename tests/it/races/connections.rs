@@ -2,6 +2,7 @@
 //! `TASKQUEUE_TEST_CLIENTS` sets how many clients of each kind there are, and `TASKQUEUE_TEST_TASKS` how many tasks each of
 //! them queues; the full campaign is 64 and 10.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::Child;
 use std::thread;
 
@@ -9,7 +10,7 @@ use super::stage::statuses;
 use crate::contrib_roles::{Person, make_roles};
 use crate::support::cli::finish;
 use crate::support::own_server::OwnServer;
-use crate::support::{TestDb, wait_until};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_server, test_on};
 
 /// More than the number of connections.
@@ -77,17 +78,23 @@ each_server! {
     }
 }
 
-test_on! { [mariadb Mariadb, mysql Mysql] a_user_whose_connections_are_all_in_use_waits_for_one db {
+test_on! { [postgres Postgres, mariadb Mariadb, mysql Mysql] a_user_whose_connections_are_all_in_use_waits_for_one db {
     make_roles(db);
     let shop = Person::with_role(db, "taskqueue_enqueue");
-    db.execute(&format!("ALTER USER {}@'%' WITH MAX_USER_CONNECTIONS 1", shop.name()));
+    db.execute(&match db.engine {
+        EngineUnderTest::Postgres => format!("ALTER ROLE \"{}\" CONNECTION LIMIT 1", shop.name()),
+        _ => format!("ALTER USER {}@'%' WITH MAX_USER_CONNECTIONS 1", shop.name()),
+    });
     let only = shop.raw();
     db.configure(&NOTE.replace("600", "0"));
     let refused = shop.cli().run(&["queue", "note"]);
     assert_eq!(refused.code, Some(75), "{refused:?}");
-    assert!(refused.stderr.contains("max_user_connections of this user"), "{refused:?}");
+    assert!(refused.stderr.contains("connections of this user") || refused.stderr.contains("CONNECTION LIMIT of this role"), "{refused:?}");
     db.configure(NOTE);
-    let waiting = shop.cli().spawn(&["queue", "note"]);
+    let mut waiting = shop.cli().spawn(&["queue", "note"]);
+    let mut line = String::new();
+    BufReader::new(waiting.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("retrying for up to 600 seconds"), "{line}");
     drop(only);
     let ended = finish(waiting);
     assert_eq!((ended.code, tasks(db)), (Some(0), 1), "{ended:?}");

@@ -48,7 +48,7 @@ each_engine! {
         assert_eq!(ask("POST", "/api/v1/claims", "{}").status, 403);
     }
 
-    fn to_a_limited_login_a_prerequisite_of_another_class_is_missing(db) {
+    fn a_limited_login_gets_no_prerequisite_of_another_class(db) {
         let (server, token) = ready(db, "queue");
         let queue = |key: &str, ids: &[i64]| {
             server.ask_by(&token, "POST", "/api/v1/tasks", &json!({ "class": "echo", key: ids }).to_string())
@@ -65,7 +65,7 @@ each_engine! {
         assert_eq!(queue("after", &[2]).status, 201);
     }
 
-    fn to_a_limited_login_a_claim_of_a_task_of_another_class_finds_none(db) {
+    fn a_limited_login_cannot_claim_a_task_of_another_class_by_id(db) {
         let (server, token) = ready(db, "work");
         let claim = |body: Value| server.ask_by(&token, "POST", "/api/v1/claims", &body.to_string());
         let claims: [&dyn Fn(i64) -> Value; 3] = [
