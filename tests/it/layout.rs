@@ -109,7 +109,7 @@ fn only_the_command_line_prints() {
 #[test]
 fn json_over_http_is_written_in_one_place() {
     only_in(&["axum::Json", "response::Json", " Json,", "{Json,", ", Json}", "Json<"], &["web/json.rs"]);
-    let mut by_hand = lines_with(&["serde_json::to_"], &["web/json.rs"]);
+    let mut by_hand = lines_with(&["serde_json::to_"], &[]);
     by_hand.retain(|line| line.starts_with("web/"));
     assert_eq!(by_hand, Vec::<String>::new());
 }

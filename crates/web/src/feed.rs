@@ -6,8 +6,8 @@ use tokio::sync::{Semaphore, broadcast};
 
 use crate::database::{Database, SERVER};
 use crate::hidden::{Answered, nothing_to_hide};
-use crate::json::json_text;
 use crate::problem::Problem;
+use taskqueue_domain::text::outside_text::to_clean_json;
 use taskqueue_engine::inspect::events::{Event, EventFilter, Follower, POLL_INTERVAL, Passed, PassedPage};
 use taskqueue_engine::{Context, EngineResult};
 use taskqueue_views::json::event_json;
@@ -26,7 +26,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn of(event: Event) -> Self {
-        let json = json_text(&event_json(&event)).unwrap_or_default();
+        let json = to_clean_json(&event_json(&event)).unwrap_or_default();
         Self { event, json }
     }
 }

@@ -7,8 +7,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use crate::json::json_text;
-use taskqueue_domain::text::outside_text::clean_line;
+use taskqueue_domain::text::outside_text::{clean_line, to_clean_json};
 use taskqueue_engine::{EngineError, StoreError};
 
 /// A failed request.
@@ -116,7 +115,7 @@ impl IntoResponse for Problem {
             "code": self.code, "detail": self.detail,
         });
         let mut response =
-            (self.status, [(CONTENT_TYPE, "application/problem+json")], json_text(&body).unwrap_or_default())
+            (self.status, [(CONTENT_TYPE, "application/problem+json")], to_clean_json(&body).unwrap_or_default())
                 .into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, axum::http::HeaderValue::from_static("Bearer"));

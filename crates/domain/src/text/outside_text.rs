@@ -60,6 +60,14 @@ pub fn clean_block(text: &str) -> String {
     text.chars().map(|c| if matches!(c, '\n' | '\t') { c } else { clean_char(c) }).collect()
 }
 
+/// Returns a value as JSON that is safe to print, as [`clean_json`].
+///
+/// # Errors
+/// The value has no JSON form.
+pub fn to_clean_json(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(value).map(|json| clean_json(&json))
+}
+
 /// Returns JSON text in which the same characters are escaped, so that a program reads the stored value. Line breaks and tabs, which
 /// valid JSON has only between its parts, become spaces.
 #[must_use]
@@ -113,5 +121,15 @@ mod tests {
         assert_eq!(serde_json::to_string(&text).unwrap(), "\"a\\u001b[2Kb\\nc\"");
         assert!(!text.is_clean() && OutsideText::from("a b").is_clean());
         assert_eq!(text.as_stored(), "a\x1b[2Kb\nc");
+    }
+
+    #[test]
+    fn json_has_no_characters_that_control_a_terminal_and_keeps_its_value() {
+        let text = "a\u{1b}[2J\u{7f}\u{9b}\u{61c}\u{202e}\u{2066}\u{2028}\u{2029}\u{e4}";
+        let value = serde_json::json!({ text: [text] });
+        let json = to_clean_json(&value).unwrap();
+        let escaped = "a\\u001b[2J\\u007f\\u009b\\u061c\\u202e\\u2066\\u2028\\u2029\u{e4}";
+        assert_eq!(json, format!("{{\"{escaped}\":[\"{escaped}\"]}}"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), value);
     }
 }

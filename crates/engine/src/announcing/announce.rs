@@ -22,7 +22,7 @@ use taskqueue_domain::run::decision::rule_without_retry;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_class::TaskClass;
-use taskqueue_domain::text::outside_text::clean_json;
+use taskqueue_domain::text::outside_text::to_clean_json;
 use taskqueue_host::files::append_file::open_to_append;
 use taskqueue_store::{NoticeChoice, RunEnd};
 
@@ -208,5 +208,5 @@ impl ConfiguredProgram<'_> {
 /// Serializes our own types, which cannot fail. A program may print the text, or put it in a mail: it has the same escapes as
 /// `--json`.
 fn to_json(value: &impl Serialize) -> String {
-    clean_json(&serde_json::to_string(value).unwrap_or_default())
+    to_clean_json(value).unwrap_or_default()
 }

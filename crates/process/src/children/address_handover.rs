@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use rustix::stdio::{dup2_stdin, stdin};
 
-use super::event_socket::descriptors_of;
+use super::received::descriptors_of;
 
 /// The variable with the address of the database, which no program that this one starts inherits.
 pub(crate) const DATABASE_VARIABLE: &str = "TASKQUEUE_DATABASE_URL";

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_send_buffer_size, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, recv, recvmsg, sendmsg_addr, socket_with, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, bind, recv, recvmsg, sendmsg_addr, socket_with, socketpair,
 };
 use rustix::stdio::{stderr, stdin, stdout};
 
 use super::command_requests::{CommandRequests, Request, reply};
+use super::received::descriptors_of;
 use taskqueue_domain::task::trace::Trace;
 
 /// The longest event line that can be sent, in bytes.
@@ -106,15 +107,6 @@ impl EventSocket {
             None => reply(&answer, "the program that runs this task executes no commands for handlers"),
         }
     }
-}
-
-/// Returns the descriptors of a received message.
-pub(super) fn descriptors_of(control: &mut RecvAncillaryBuffer<'_>) -> Vec<OwnedFd> {
-    let rights = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    rights.flatten().collect()
 }
 
 impl AsFd for EventSocket {

@@ -11,3 +11,4 @@ pub(crate) mod exit;
 pub(crate) mod leftovers;
 pub(crate) mod observer;
 pub(crate) mod pump;
+mod received;
