@@ -108,10 +108,12 @@ fn only_the_command_line_prints() {
 /// Only there is it escaped.
 #[test]
 fn json_over_http_is_written_in_one_place() {
-    only_in(&["axum::Json", "response::Json", " Json,", "{Json,", ", Json}", "Json<"], &["web/json.rs"]);
-    let mut by_hand = lines_with(&["serde_json::to_"], &[]);
-    by_hand.retain(|line| line.starts_with("web/"));
-    assert_eq!(by_hand, Vec::<String>::new());
+    let answers = ["axum::Json", "response::Json", " Json,", "{Json,", ", Json}", "Json<"];
+    assert!(lines_with(&answers, &[]).iter().any(|line| line.starts_with("web/json.rs")), "the rule checks nothing");
+    let mut elsewhere = lines_with(&answers, &["web/json.rs"]);
+    elsewhere.extend(lines_with(&["serde_json::to_"], &[]));
+    elsewhere.retain(|line| line.starts_with("web/"));
+    assert_eq!(elsewhere, Vec::<String>::new());
 }
 
 #[test]
