@@ -54,12 +54,13 @@ impl Launcher {
 }
 
 const SHELLS: &[&str] = &[
-    "ash", "bash", "csh", "dash", "elvish", "fish", "ksh", "lksh", "mksh", "nu", "oksh", "osh", "pdksh", "pwsh",
-    "rbash", "rksh", "rzsh", "sash", "sh", "tcsh", "xonsh", "yash", "zsh",
+    "ash", "bash", "csh", "dash", "elvish", "ksh", "lksh", "mksh", "nu", "oksh", "osh", "pdksh", "pwsh", "rbash",
+    "rksh", "rzsh", "sash", "sh", "tcsh", "xonsh", "yash", "zsh",
 ];
 
 const LAUNCHERS: &[Launcher] = &[
     Launcher::new(Kind::Shell, SHELLS, "oO", "cC"),
+    Launcher::new(Kind::Shell, &["fish"], "oO", "cC"),
     Launcher::new(Kind::Language, &["python", "pypy"], "WX", "cm"),
     Launcher::new(Kind::Language, &["perl"], "I", "eE"),
     Launcher::new(Kind::Language, &["ruby"], "rIC", "e"),
