@@ -1,7 +1,7 @@
 //! What every use case works with: the store, the handlers, and who this process is.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -10,71 +10,21 @@ use crate::config::{Announcements, ScheduleReader};
 use crate::end_statements::end_statements_on;
 use crate::error::{EngineError, EngineResult};
 use crate::handler::handlers::{ClassesInUse, Handlers};
+use crate::me::Me;
 use taskqueue_domain::limits::pause::check_runner_name;
 use taskqueue_domain::monitoring::notice::Digest;
 use taskqueue_domain::task::class_patterns::ClassPatterns;
-use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
+use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_domain::task::parent::Parent;
 use taskqueue_domain::task::visible_tasks::VisibleTasks;
 use taskqueue_domain::text::reason::parse_reason;
 use taskqueue_host::files::spool::Spool;
 use taskqueue_host::files::trusted_path::check_store;
 use taskqueue_host::machine::account::is_root;
-use taskqueue_host::machine::host;
 use taskqueue_host::random::tokens;
 use taskqueue_process::children::command_requests::CommandRequests;
-use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::{ChangeListener, ConnectWait, DatabaseUrl, NewEvent, Origin, Store};
-
-/// This process, as recorded in the tables.
-#[derive(Clone, Debug)]
-pub struct Me {
-    /// PID.
-    pub process_id: i64,
-    /// Host name.
-    pub host: String,
-    /// Login name of the effective user.
-    pub user: String,
-    /// The name by which operators address this process if it is a runner.
-    pub runner_name: String,
-}
-
-impl Me {
-    fn new() -> Self {
-        let (pid, host) = (std::process::id(), host::host_name());
-        let (process_id, runner_name) = (i64::from(pid), format!("{host}:{pid}"));
-        Self { process_id, runner_name, host, user: host::user_name() }
-    }
-
-    /// Returns boot id, PID namespace, PID and start ticks, which identify a runner. Reads four files of /proc.
-    pub(crate) fn identity(&self) -> EngineResult<&'static str> {
-        static IDENTITY: OnceLock<String> = OnceLock::new();
-        if let Some(known) = IDENTITY.get() {
-            return Ok(known);
-        }
-        let own = ProcessIdentity::own()
-            .map_err(|source| EngineError::Os { what: "cannot identify this process", source })?;
-        Ok(IDENTITY.get_or_init(|| own.to_string()))
-    }
-
-    /// Returns an event that this process records.
-    pub(crate) fn event<Details>(&self, kind: &'static str, details: Details) -> NewEvent<Details> {
-        let (actor, host) = (self.user.clone(), self.host.clone());
-        NewEvent { kind, task_id: None, run_id: None, actor, host, details }
-    }
-
-    /// Like `event`, about a run.
-    pub(crate) fn event_of_run(
-        &self,
-        kind: &'static str,
-        task: TaskId,
-        run: RunId,
-        details: serde_json::Value,
-    ) -> NewEvent {
-        NewEvent { task_id: Some(task), run_id: Some(run), ..self.event(kind, details) }
-    }
-}
 
 /// Prints final failures for the user.
 pub type FailurePrinter = Arc<dyn Fn(&Digest) + Send + Sync>;

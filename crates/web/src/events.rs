@@ -13,7 +13,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use crate::app::Caller;
 use crate::feed::{Line, Subscription};
 use crate::json::JsonAnswer;
-use crate::pages::tasks::MOST;
+use crate::pages::selections::MOST;
 use crate::problem::Problem;
 use crate::stream::ALIVE_EVERY;
 use taskqueue_domain::task::ids::{RunId, TaskId};

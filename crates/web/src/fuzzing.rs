@@ -30,7 +30,7 @@ use crate::guard::{check_origin, is_known_host};
 use crate::https::Https;
 use crate::login::Login;
 use crate::pages::ansi::coloured;
-use crate::pages::{changes, columns, edit, log, login, pauses, tasks};
+use crate::pages::{changes, columns, edit, log, login, pauses, selections, tasks};
 use crate::{api, events, worker};
 
 /// The query of an address: what is written into an address is read from it again, and a selection fails with a reason.
@@ -41,7 +41,7 @@ pub fn web_query(input: &[u8]) {
     assert!(read.q == text && check_query(&written) == Ok(()));
     let Ok(given) = format!("/api/v1/tasks?{text}").parse::<Uri>() else { return };
     if let Ok(Query(query)) = Query::<tasks::TaskPageQuery>::try_from_uri(&given)
-        && let Err(problem) = tasks::parsed(&query.q)
+        && let Err(problem) = selections::parsed(&query.q)
     {
         assert!(problem.code == "input" && !problem.detail.contains(char::is_control), "{problem:?}");
     }

@@ -12,7 +12,7 @@ use super::announcements::{Announcements, HooksTable, NotifyTable};
 use super::checks::{MAX_LIMIT_BYTES, check_argv, check_user, check_variables, in_range};
 use super::class::{ClassConfig, Classes};
 use super::document::Document;
-use super::protocol::Protocol;
+use super::protocol::{Protocol, ProtocolKeys};
 use super::schedules::Schedules;
 use super::web::{WebTable, hidden_data, web_tokens, web_users};
 use super::{Config, ConfigError};
@@ -77,13 +77,13 @@ struct ExecTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ClassTable {
+struct ClassTable {
     argv: Vec<String>,
-    pub(super) protocol: Option<String>,
-    pub(super) start_timeout_secs: Option<i64>,
-    pub(super) max_runs: Option<i64>,
-    pub(super) max_age_secs: Option<i64>,
-    pub(super) max_rss_bytes: Option<i64>,
+    protocol: Option<String>,
+    start_timeout_secs: Option<i64>,
+    max_runs: Option<i64>,
+    max_age_secs: Option<i64>,
+    max_rss_bytes: Option<i64>,
     cwd: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -269,7 +269,13 @@ fn find(path: &Path) -> Result<TrustedPath, ConfigError> {
 
 fn to_class(path: &Path, name: &str, table: ClassTable, document: &mut Document<'_>) -> ClassConfig {
     let class = ["class", name];
-    let protocol = Protocol::of_table(&table);
+    let protocol = Protocol::of(&ProtocolKeys {
+        protocol: table.protocol.as_deref(),
+        start_timeout_secs: table.start_timeout_secs,
+        max_runs: table.max_runs,
+        max_age_secs: table.max_age_secs,
+        max_rss_bytes: table.max_rss_bytes,
+    });
     document.check(&class, check_name(name));
     document.check(&["class", name, "argv"], check_argv(&table.argv));
     let exists = table.exists.as_deref().map_or(Ok(()), check_argv);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::checks::{MAX_LIMIT_BYTES, in_range};
-use super::file::ClassTable;
 use taskqueue_domain::task::new_task::MAX_TIMEOUT_SECS;
 
 const ONE_SHOT: &str = "one-shot";
@@ -14,15 +13,26 @@ const MAX_RUNS: i64 = 1_000_000_000;
 /// Hardly any program starts with less memory, so that each process would be replaced after every run.
 const MIN_RSS_BYTES: i64 = 1 << 20;
 
-/// Returns the first key of a class that only a coprocess has.
-fn key_of_coprocess(table: &ClassTable) -> Option<&'static str> {
-    let all = [
-        ("start_timeout_secs", table.start_timeout_secs),
-        ("max_runs", table.max_runs),
-        ("max_age_secs", table.max_age_secs),
-        ("max_rss_bytes", table.max_rss_bytes),
-    ];
-    all.into_iter().find_map(|(key, value)| value.map(|_| key))
+/// The keys of a class that say it.
+pub(super) struct ProtocolKeys<'a> {
+    pub(super) protocol: Option<&'a str>,
+    pub(super) start_timeout_secs: Option<i64>,
+    pub(super) max_runs: Option<i64>,
+    pub(super) max_age_secs: Option<i64>,
+    pub(super) max_rss_bytes: Option<i64>,
+}
+
+impl ProtocolKeys<'_> {
+    /// Returns the first key that only a coprocess has.
+    fn key_of_coprocess(&self) -> Option<&'static str> {
+        let all = [
+            ("start_timeout_secs", self.start_timeout_secs),
+            ("max_runs", self.max_runs),
+            ("max_age_secs", self.max_age_secs),
+            ("max_rss_bytes", self.max_rss_bytes),
+        ];
+        all.into_iter().find_map(|(key, value)| value.map(|_| key))
+    }
 }
 
 /// How runs reach the program of a class.
@@ -53,13 +63,13 @@ impl Protocol {
     ///
     /// # Errors
     /// Returns which key is wrong.
-    pub(super) fn of_table(table: &ClassTable) -> Result<Self, String> {
-        match table.protocol.as_deref() {
-            None | Some(ONE_SHOT) => match key_of_coprocess(table) {
+    pub(super) fn of(keys: &ProtocolKeys<'_>) -> Result<Self, String> {
+        match keys.protocol {
+            None | Some(ONE_SHOT) => match keys.key_of_coprocess() {
                 Some(key) => Err(format!("{key} is for a program that is kept running: protocol = \"{COPROCESS}\"")),
                 None => Ok(Self::OneShot),
             },
-            Some(COPROCESS) => CoprocessConfig::of_table(table).map(Self::Coprocess),
+            Some(COPROCESS) => CoprocessConfig::of(keys).map(Self::Coprocess),
             Some(other) => Err(format!("protocol is \"{other}\"; it must be \"{ONE_SHOT}\" or \"{COPROCESS}\"")),
         }
     }
@@ -75,14 +85,14 @@ impl Protocol {
 }
 
 impl CoprocessConfig {
-    fn of_table(table: &ClassTable) -> Result<Self, String> {
+    fn of(keys: &ProtocolKeys<'_>) -> Result<Self, String> {
         let number = |key, value, low, high| Ok::<_, String>(in_range(key, value, low, high)?.map(i64::unsigned_abs));
-        let start_timeout = number("start_timeout_secs", table.start_timeout_secs, 1, MAX_START_TIMEOUT_SECS)?;
+        let start_timeout = number("start_timeout_secs", keys.start_timeout_secs, 1, MAX_START_TIMEOUT_SECS)?;
         Ok(Self {
             start_timeout: Duration::from_secs(start_timeout.unwrap_or(DEFAULT_START_TIMEOUT_SECS)),
-            max_runs: number("max_runs", table.max_runs, 1, MAX_RUNS)?,
-            max_age: number("max_age_secs", table.max_age_secs, 1, MAX_TIMEOUT_SECS)?.map(Duration::from_secs),
-            max_rss_bytes: number("max_rss_bytes", table.max_rss_bytes, MIN_RSS_BYTES, MAX_LIMIT_BYTES)?,
+            max_runs: number("max_runs", keys.max_runs, 1, MAX_RUNS)?,
+            max_age: number("max_age_secs", keys.max_age_secs, 1, MAX_TIMEOUT_SECS)?.map(Duration::from_secs),
+            max_rss_bytes: number("max_rss_bytes", keys.max_rss_bytes, MIN_RSS_BYTES, MAX_LIMIT_BYTES)?,
         })
     }
 }

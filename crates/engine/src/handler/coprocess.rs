@@ -9,6 +9,7 @@ mod coprocess_handler;
 mod keeper;
 mod member;
 mod output_reader;
+mod placing;
 mod pool;
 mod protocol;
 mod ticket;

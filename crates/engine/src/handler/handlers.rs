@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{ClassConfig, Classes, CoprocessConfig, Protocol};
-use crate::context::Me;
 use crate::handler::TaskHandler;
 use crate::handler::command::{CommandHandler, CommandSource};
 use crate::handler::coprocess::{CoprocessHandler, Coprocesses, PING_EVERY};
 use crate::handler::overrun::Overrun;
 use crate::handler::registry::HandlerRegistry;
+use crate::me::Me;
 use taskqueue_domain::limits::confinement::Confinement;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::exit_rules::ExitRules;

@@ -7,8 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::announcing::announce::start_hook;
-use crate::context::{Context, Me};
+use crate::context::Context;
 use crate::error::{EngineError, EngineResult, NotRecorded};
+use crate::me::Me;
 use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};

@@ -1,9 +1,9 @@
 //! How the handler of a run finished, for every kind of handler, and the decision that follows. Writes nothing.
 
-use crate::context::Me;
 use crate::handler::HandlerError;
 use crate::handler::events::Said;
 use crate::handler::handlers::Handlers;
+use crate::me::Me;
 use taskqueue_domain::run::backoff::possible_delay_secs;
 use taskqueue_domain::run::decision::{Decision, decide};
 use taskqueue_domain::run::ending::{Ending, ReportedError};

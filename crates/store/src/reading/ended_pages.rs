@@ -9,7 +9,6 @@ use crate::StoreResult;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{SqlMoment, any_year, shortest};
-use crate::reading::selections::length_of;
 use crate::reading::status::PARTS;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::ids::TaskId;
@@ -55,4 +54,9 @@ pub(crate) fn load_ended(
     }
     found.truncate(length_of(limit));
     Ok(found.into_iter().map(|(on, id)| PagePlace { id: TaskId(id), over_on: on.map(DateTime::from) }).collect())
+}
+
+/// Returns a limit as a length.
+pub(crate) fn length_of(limit: i64) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
 }

@@ -16,7 +16,7 @@ use crate::base::rows::TaskRow;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, allowed_retries, db_now};
 use crate::base::unmarked::AllUnmarked;
-use crate::reading::ended_pages::load_ended;
+use crate::reading::ended_pages::{length_of, load_ended};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
 use taskqueue_domain::task::data_filter::DataFilter;
@@ -189,11 +189,6 @@ impl Store {
         classes.retain(|name| selection.classes.iter().any(|class| class.matches(name)));
         Ok(Some(classes))
     }
-}
-
-/// Returns a limit as a length.
-pub(crate) fn length_of(limit: i64) -> usize {
-    usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 fn newest_task(conn: &mut AnyConnection) -> StoreResult<Option<i64>> {

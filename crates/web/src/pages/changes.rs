@@ -15,7 +15,7 @@ use crate::app::Caller;
 use crate::database::Patience;
 use crate::hidden::nothing_to_hide;
 use crate::login::{Login, digest};
-use crate::pages::tasks::selection;
+use crate::pages::selections::selection;
 use crate::problem::Problem;
 use taskqueue_domain::limits::limit::Rate;
 use taskqueue_domain::run::status::TaskStatus;

@@ -18,6 +18,7 @@ pub(crate) mod pauses;
 pub(crate) mod runners;
 pub(crate) mod schedule;
 pub(crate) mod schedules;
+pub(crate) mod selections;
 pub(crate) mod settings;
 pub(crate) mod task;
 pub(crate) mod tasks;

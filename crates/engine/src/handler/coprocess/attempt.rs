@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::coprocess_handler::{CoprocessHandler, did_not_start};
-use super::pool::{Place, Pool};
+use super::placing::Place;
+use super::pool::Pool;
 use super::protocol::{self, CoprocessAnswer, WireId};
 use super::ticket::{Cause, Death, Letters, Ticket, TicketOutcome};
 use crate::handler::command::{CommandObserver, HandlerEnd};

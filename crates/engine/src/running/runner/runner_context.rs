@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::{Context, Me};
+use crate::context::Context;
 use crate::error::EngineResult;
 use crate::handler::handlers::Handlers;
+use crate::me::Me;
 use crate::outbox::outcomes::prepared;
 use crate::running::runner::lease::{Holding, Leases};
 use crate::running::runner::stopping::Stopping;

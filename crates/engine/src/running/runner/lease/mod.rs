@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use self::shared::HeldLease;
 pub(crate) use self::shared::{LeaseState, Leases};
-use crate::context::Me;
 use crate::error::EngineResult;
 use crate::handler::Inbox;
+use crate::me::Me;
 use crate::running::cancel_order::CancelOrder;
 use crate::running::runner::orders::Orders;
 use crate::running::unsaved::Unsaved;

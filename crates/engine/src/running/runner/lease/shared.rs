@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::open_inbox::OpenInbox;
-use crate::context::Me;
 use crate::error::{EngineError, EngineResult};
+use crate::me::Me;
 use crate::running::cancel_order::CancelOrder;
 use crate::running::runner::orders::Orders;
 use crate::running::unsaved::Unsaved;
