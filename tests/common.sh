@@ -41,6 +41,9 @@ home=$(realpath -m "${TASKQUEUE_TEST_HOME:-$(default_home)}")
 # shellcheck disable=SC2034 # for those who source this
 mysql_root=$(realpath -m "${TASKQUEUE_TEST_MYSQL_ROOT:-$home/mysql-root}")
 
+# shellcheck disable=SC2034
+galera_library=/usr/lib/galera/libgalera_smm.so
+
 axe_version=4.14.1
 # shellcheck disable=SC2034
 axe=$home/axe-core-$axe_version.js

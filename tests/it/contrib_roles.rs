@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use taskqueue::{NewTask, TaskId, TaskQueue};
+
 use crate::cli::outside_text::{NASTY, PRINTING, harmful};
 use crate::cli::unreadable::{FORBIDDEN, literal};
 use crate::cli::{shell_class, task};
@@ -305,6 +307,21 @@ each_server! {
         assert_eq!(of_task(&after), of_task(&before));
     }
 
+    fn a_program_with_the_queueing_role_queues_and_reads_no_data_of_others(db) {
+        make_roles(db);
+        let other = db.cli().run(&["queue", "--any-class", "work", "[1]"]).ok();
+        let shop = Person::with_role(db, "taskqueue_enqueue");
+        let queue = TaskQueue::connect(&shop.url()).unwrap();
+        let queued = queue.queue(NewTask::new("work").json("[2]")).unwrap();
+        let unique = || queue.queue(NewTask::new("work").unique("k").after([queued.id])).unwrap();
+        assert_eq!(unique().id, unique().id);
+        assert_eq!(queue.queue_many([NewTask::new("work"), NewTask::new("work")]).unwrap().len(), 2);
+        let read = queue.task(TaskId(other.parse().unwrap())).unwrap_err();
+        assert!(read.to_string().contains("denied"), "{read}");
+        assert_eq!(task(db, "2")["data"], serde_json::json!([2]));
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 5);
+    }
+
     fn no_row_of_the_queueing_role_runs_a_program_or_stops_others(db) {
         make_roles(db);
         let shop = Person::with_role(db, "taskqueue_enqueue");
@@ -344,7 +361,7 @@ each_server! {
         let shop = Person::with_role(db, "taskqueue_enqueue");
         let id = db.cli().run(&["queue", "others", "--every", "0 0 1 1 *"]).ok();
         db.execute("UPDATE \"TaskQueue\" SET \"ScheduledOn\" = '2026-01-01 00:00:00', \"PlannedOn\" = '2026-01-01 00:00:00'");
-                let now = db.cli().run(&["schedule", "show", &id, "--json"]).json()["now"].as_str().unwrap().to_owned();
+        let now = db.cli().run(&["schedule", "show", &id, "--json"]).json()["now"].as_str().unwrap().to_owned();
         let next = format!("{}-01-01 00:00:00", now[..4].parse::<i32>().unwrap() + 1);
         let mut raw = shop.raw();
         // Inserts a task at the next planned time, once in the schedule of the other user and once in its own.

@@ -21,8 +21,8 @@ use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::queueing::own_queue::CommandRequests;
 use taskqueue_engine::work::Reconfiguration;
 use taskqueue_engine::{
-    ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals,
-    announce_locked_stores, create_private_dir, end_statements_on, host_without_tls, others_can_queue,
+    ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_waits,
+    create_private_dir, end_statements_on, host_without_tls, others_can_queue,
 };
 use taskqueue_web::TokenUses;
 
@@ -129,7 +129,7 @@ pub(crate) fn configuration_path(global: &GlobalArgs, environment: &Environment)
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
-        announce_locked_stores(out.warning_printer());
+        announce_waits(out.warning_printer());
         let source = ConfigSource { option: global.config.clone(), environment: Environment::own()? };
         let config = source.read_first()?;
         let environment = &source.environment;
@@ -177,7 +177,7 @@ impl Session {
 
     /// Prints a log line while it waits, and stops waiting after one of these signals.
     fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
-        announce_locked_stores(out.warning_printer());
+        announce_waits(out.warning_printer());
         self.wait = self.wait.announced_by(out.warning_printer());
         if let Ok(count) = stop.counter() {
             let count = Mutex::new(count);

@@ -132,15 +132,23 @@ pub enum StoreError {
 impl StoreError {
     /// Returns true if the database refused values, which says nothing about other rows or the connection.
     #[must_use]
-    pub const fn is_refusal(&self) -> bool {
-        use DatabaseErrorKind::{CheckViolation, ForeignKeyViolation, NotNullViolation, UniqueViolation};
-        matches!(
-            self,
-            Self::Database(DieselError::DatabaseError(
-                CheckViolation | ForeignKeyViolation | NotNullViolation | UniqueViolation,
-                _
-            ))
-        )
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Database(error) if is_refusal(error))
+    }
+}
+
+/// What MariaDB says of a CHECK (4025): Diesel has no kind for it.
+const MARIADB_CHECK: &str = "` failed for `";
+
+/// Returns true if the tables refused values.
+fn is_refusal(error: &DieselError) -> bool {
+    use DatabaseErrorKind::{CheckViolation, ForeignKeyViolation, NotNullViolation, UniqueViolation, Unknown};
+    match error {
+        DieselError::DatabaseError(CheckViolation | ForeignKeyViolation | NotNullViolation | UniqueViolation, _) => {
+            true
+        }
+        DieselError::DatabaseError(Unknown, said) => said.message().contains(MARIADB_CHECK),
+        _ => false,
     }
 }
 
@@ -178,10 +186,8 @@ pub(super) enum Repeat {
 pub(super) fn classify_portably(error: &DieselError) -> Option<Repeat> {
     use DatabaseErrorKind as Kind;
     match error {
+        _ if is_refusal(error) => Some(Repeat::Never),
         DieselError::DatabaseError(kind, _) => match kind {
-            Kind::UniqueViolation | Kind::ForeignKeyViolation | Kind::NotNullViolation | Kind::CheckViolation => {
-                Some(Repeat::Never)
-            }
             Kind::SerializationFailure => Some(Repeat::Yes),
             Kind::ClosedConnection | Kind::UnableToSendCommand => Some(Repeat::AfterReconnect),
             Kind::ReadOnlyTransaction => Some(Repeat::AfterFailover),

@@ -77,7 +77,7 @@ struct Shared {
     logs: Logs,
     feed: Feed,
     rates: Rates,
-    open_requests: Shares,
+    open_requests: Shares<String>,
 }
 
 impl App {
@@ -148,7 +148,7 @@ impl App {
     }
 
     /// The requests that each login has open, streams too.
-    pub(crate) fn open_requests(&self) -> &Shares {
+    pub(crate) fn open_requests(&self) -> &Shares<String> {
         &self.0.open_requests
     }
 

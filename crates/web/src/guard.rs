@@ -9,7 +9,6 @@ use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOS
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt as _;
 
 use crate::address::{API, encoded};
@@ -20,6 +19,7 @@ use crate::login::Login;
 use crate::pages::problem_page;
 use crate::problem::Problem;
 use crate::proxy_users::{Peer, is_proxy_key};
+use crate::shares::Part;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
 
@@ -106,7 +106,7 @@ pub(crate) async fn with_login(app: App, needs: Needs, mut request: Request, nex
     if let Err(rest) = app.rates().count(&login.name, Instant::now()) {
         return refuse(Problem::too_many(&login.name, rest), is_api, Some(&login));
     }
-    let Ok(open) = app.open_requests().of(&login.name).try_acquire_owned() else {
+    let Some(open) = app.open_requests().take(&login.name) else {
         return refuse(Problem::too_many_open(&login.name), is_api, Some(&login));
     };
     request.extensions_mut().insert(login.clone());
@@ -121,7 +121,7 @@ pub(crate) async fn with_login(app: App, needs: Needs, mut request: Request, nex
 }
 
 /// A stream is open as long as its body.
-fn until_it_ends(stream: Body, open: OwnedSemaphorePermit) -> Body {
+fn until_it_ends(stream: Body, open: Part<String>) -> Body {
     Body::from_stream(stream.into_data_stream().map(move |part| {
         let _until_the_end = &open;
         part

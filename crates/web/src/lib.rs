@@ -11,6 +11,7 @@ mod body_limit;
 mod cached;
 mod charts;
 mod configuration;
+mod connections;
 mod database;
 mod encoding;
 mod events;

@@ -6,7 +6,7 @@ use std::str::from_utf8;
 use axum::http::HeaderMap;
 
 /// Who has opened a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// A client at this address.
     Address(IpAddr),

@@ -17,12 +17,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt as _;
 
 use crate::app::{App, SelfDescription, WebOptions};
 use crate::configuration::CurrentConfiguration;
+use crate::connections::{CONNECTIONS, Connections, Place};
 use crate::database::Database;
 use crate::https::{Certificate, Https};
 use crate::proxy_users::Peer;
@@ -39,8 +40,6 @@ const HEAD_LIMIT: Duration = Duration::from_secs(15);
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// The largest head of a request.
 const HEAD_BYTES: usize = 16 << 10;
-/// How many connections are served at the same time; further ones wait.
-const CONNECTIONS: usize = 1_000;
 /// More files than it has open beside its connections.
 const OTHER_FILES: u64 = 100;
 /// How long open requests may take after the signal to stop.
@@ -128,7 +127,7 @@ fn open_to_group(address: &ListenAddress) -> io::Result<()> {
 async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>) {
     let (router, graceful) = (router(app), GracefulShutdown::new());
     let (stopping, is_stopping) = watch::channel(());
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Connections::new();
     let readers = tokio::spawn({
         let app = app.clone();
         async move {
@@ -163,24 +162,28 @@ async fn accept_one(
     listener: &Listener,
     router: &Router,
     graceful: &GracefulShutdown,
-    connections: &Arc<Semaphore>,
+    connections: &Connections,
     is_stopping: &watch::Receiver<()>,
 ) -> io::Result<()> {
-    let permit = Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?;
-    let service = |peer| Service { router: router.clone(), peer, watcher: graceful.watcher(), _permit: permit };
+    let place = connections.place().await?;
+    let service = |peer| {
+        let place = connections.of_client(place, peer)?;
+        Some(Service { router: router.clone(), peer, watcher: graceful.watcher(), _place: place })
+    };
     match listener {
         Listener::Internet(listener) => {
             let (stream, peer) = accept_internet(listener).await?;
-            tokio::spawn(service(peer).serve(stream));
+            service(peer).map(|service| tokio::spawn(service.serve(stream)));
         }
         Listener::Https(listener, certificate) => {
             let (stream, peer) = accept_internet(listener).await?;
-            tokio::spawn(service(peer).serve_https(stream, Arc::clone(certificate), is_stopping.clone()));
+            let (certificate, is_stopping) = (Arc::clone(certificate), is_stopping.clone());
+            service(peer).map(|service| tokio::spawn(service.serve_https(stream, certificate, is_stopping)));
         }
         Listener::File(listener) => {
             let (stream, _) = listener.accept().await?;
             let peer = Peer::User(stream.peer_cred()?.uid());
-            tokio::spawn(service(peer).serve(stream));
+            service(peer).map(|service| tokio::spawn(service.serve(stream)));
         }
     }
     Ok(())
@@ -198,7 +201,7 @@ struct Service {
     router: Router,
     peer: Peer,
     watcher: Watcher,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Service {
@@ -215,7 +218,7 @@ impl Service {
     }
 
     async fn serve<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: Stream) {
-        let Self { router, peer, watcher, _permit } = self;
+        let Self { router, peer, watcher, _place } = self;
         let service = service_fn(move |mut request: Request<Incoming>| {
             let router = router.clone();
             request.extensions_mut().insert(peer);
@@ -261,9 +264,9 @@ mod tests {
         runtime.expect("a runtime").block_on(async {
             let stream = tokio::net::UnixStream::from_std(stream).expect("a socket");
             let router = Router::new().route("/", get(|| async { "x".repeat(1 << 20) }));
-            let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a permit");
-            let graceful = GracefulShutdown::new();
-            let service = Service { router, peer: Peer::User(0), watcher: graceful.watcher(), _permit: permit };
+            let (graceful, connections, peer) = (GracefulShutdown::new(), Connections::new(), Peer::User(0));
+            let place = connections.of_client(connections.place().await.expect("a place"), peer).expect("a share");
+            let service = Service { router, peer, watcher: graceful.watcher(), _place: place };
             let started = Instant::now();
             service.serve(stream).await;
             started.elapsed()

@@ -7,6 +7,7 @@ mod bad_input;
 mod bad_server;
 mod bad_store;
 mod cancel;
+mod certificates;
 mod check;
 mod claim;
 mod claim_chosen;

@@ -1,9 +1,9 @@
-//! A runner without free descriptors: it is not the task's fault, and what the runner does then.
+//! A runner without free descriptors or processes: it is not the task's fault, and what the runner does then.
 
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, getrlimit, prlimit};
 
 use super::{ECHO, detail, printed, shell_class, signal, task};
 use crate::each_engine;
@@ -30,6 +30,22 @@ fn take_descriptors(child: &Child) -> Rlimit {
 
 fn set_limit(child: &Child, limit: Rlimit) -> Rlimit {
     prlimit(Pid::from_raw(child.id().try_into().unwrap()), Resource::Nofile, limit).unwrap()
+}
+
+/// Runs `tick` as a user of its own, who may have this number of processes and threads.
+fn tick_with_processes(db: &TestDb, limit: u32) -> Ended {
+    let user = 61_000 + db.engine as u32;
+    let home = db.home().display().to_string();
+    assert!(Command::new("chown").args(["-R", &user.to_string(), &home]).status().unwrap().success());
+    let ids = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
+    let limited = [
+        "prlimit".to_owned(),
+        format!("--nproc={limit}"),
+        env!("CARGO_BIN_EXE_taskqueue").to_owned(),
+        "tick".to_owned(),
+    ];
+    let line = [&ids[..], &limited[..]].concat();
+    db.cli().program("/usr/bin/setpriv".as_ref()).run(&line.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn count(db: &TestDb, table: &str, condition: &str) -> i64 {
@@ -79,6 +95,23 @@ each_engine! {
             count(db, "TaskQueue", "\"LastStatus\" = 'success'") == 1
         });
         assert!(enough.is_some());
+        assert_eq!(count(db, "TaskQueueRuns", "\"Status\" NOT IN ('success', 'released')"), 0);
+        assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
+    }
+
+    fn a_run_is_released_if_its_runner_may_start_no_more_processes(db) {
+        if !geteuid().is_root() {
+            return;
+        }
+        db.configure_exactly(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let enough = (1..100).find(|limit| {
+            let ended = tick_with_processes(db, *limit);
+            assert!(!ended.stderr.contains("panicked"), "{limit}: {ended:?}");
+            count(db, "TaskQueue", "\"LastStatus\" = 'success'") == 1
+        });
+        assert!(enough.is_some());
+        assert!(count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'") > 0, "it was never short of processes");
         assert_eq!(count(db, "TaskQueueRuns", "\"Status\" NOT IN ('success', 'released')"), 0);
         assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
     }

@@ -120,6 +120,28 @@ fn a_locked_store_is_named_with_the_process_that_holds_it() {
     });
 }
 
+// They wait for a minute, as long as the store waits for a lock.
+#[test]
+fn a_store_that_stays_locked_ends_verbs_with_75_and_names_its_holder() {
+    on(EngineUnderTest::Sqlite, |db| {
+        db.configure(ECHO);
+        db.cli().run(&["queue", "echo"]).ok();
+        let mut raw = db.raw();
+        raw.execute("BEGIN IMMEDIATE");
+        let verbs = [&["queue", "echo"][..], &["cancel", "1"], &["create-runs"], &["tick"]];
+        let waiting = verbs.map(|verb| db.cli().spawn(verb));
+        for (child, verb) in waiting.into_iter().zip(verbs) {
+            let ended = finish(child);
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(75), ""), "{verb:?}: {ended:?}");
+            let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+            assert!(error.contains(&format!("process {} (", std::process::id())), "{verb:?}: {error}");
+        }
+        raw.execute("COMMIT");
+        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'scheduled'"), 1);
+        assert_eq!(finish(db.cli().spawn(&["queue", "echo"])).ok(), "2");
+    });
+}
+
 /// Starts the command, and returns it with the first line of its standard error.
 fn first_words(db: &TestDb, args: &[&str]) -> (Child, String) {
     let mut child = db.cli().spawn(args);

@@ -6,9 +6,13 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Child;
 use std::thread;
 
+use rustix::process::Signal;
+
 use super::stage::statuses;
+use crate::cli::signal;
 use crate::contrib_roles::{Person, make_roles};
 use crate::support::cli::finish;
+use crate::support::database::{Raw, sessions};
 use crate::support::own_server::OwnServer;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_server, test_on};
@@ -98,4 +102,49 @@ test_on! { [postgres Postgres, mariadb Mariadb, mysql Mysql] a_user_whose_connec
     drop(only);
     let ended = finish(waiting);
     assert_eq!((ended.code, tasks(db)), (Some(0), 1), "{ended:?}");
+} }
+
+/// Allows the user this many connections. MySQL and MariaDB count those that were opened under a limit.
+fn allow_connections(db: &TestDb, user: &str, count: u32) {
+    db.execute(&match db.engine {
+        EngineUnderTest::Postgres => format!("ALTER ROLE \"{user}\" CONNECTION LIMIT {count}"),
+        _ => format!("ALTER USER {user}@'%' WITH MAX_USER_CONNECTIONS {count}"),
+    });
+}
+
+/// Ends the other sessions of the user of this one.
+fn end_other_sessions(db: &TestDb, user: &str, only: &mut Raw) {
+    if db.engine == EngineUnderTest::Postgres {
+        let own = only.numbers("SELECT pg_backend_pid()::bigint AS value")[0].unwrap();
+        let end = "SELECT pg_terminate_backend(pid)";
+        return only.execute(&format!("{end} FROM pg_stat_activity WHERE usename = '{user}' AND pid <> {own}"));
+    }
+    let own = only.numbers("SELECT CONNECTION_ID() AS value")[0].unwrap();
+    let others = format!("SELECT id AS value FROM {} WHERE user = '{user}' AND id <> {own}", sessions(db.engine));
+    for id in db.raw().numbers(&others).into_iter().flatten() {
+        // It may have ended.
+        let _ = db.raw().try_execute(&format!("KILL {id}"));
+    }
+}
+
+test_on! { [postgres Postgres, mariadb Mariadb, mysql Mysql] a_worker_whose_connections_are_refused_goes_on_when_one_is_free db {
+    make_roles(db);
+    db.configure(NOTE);
+    let runner = Person::with_role(db, "taskqueue_runner");
+    allow_connections(db, runner.name(), 100);
+    let mut only = runner.raw();
+    let mut worker = runner.cli().spawn(&["work"]);
+    db.cli().run(&["queue", "note"]).ok();
+    wait_until("the worker has processed it", || statuses(db) == ["success"]);
+    allow_connections(db, runner.name(), 1);
+    end_other_sessions(db, runner.name(), &mut only);
+    let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("cannot reach the database") && line.ends_with("; retrying")), "it waits for a connection");
+    db.cli().run(&["queue", "note"]).ok();
+    allow_connections(db, runner.name(), 100);
+    wait_until("the worker has processed the second", || statuses(db) == ["success", "success"]);
+    signal(&worker, Signal::TERM);
+    lines.for_each(drop);
+    let ended = finish(worker);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 } }

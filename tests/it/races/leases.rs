@@ -23,9 +23,10 @@ fn is_lease_over(db: &TestDb) -> bool {
     db.number(&over) == 1
 }
 
-/// Checks the only runner, with the lease of `shorten_leases`.
+/// Checks the only runner that has not finished, with the lease of `shorten_leases`.
 fn is_heartbeat_older_than_a_lease(db: &TestDb) -> bool {
-    let older = format!("SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"HeartbeatOn\" < {}", ago(db, 5));
+    let unfinished = "SELECT COUNT(*) AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL";
+    let older = format!("{unfinished} AND \"HeartbeatOn\" < {}", ago(db, 5));
     db.number(&older) == 1
 }
 
@@ -191,6 +192,31 @@ each_engine! {
         assert_eq!(db.number("SELECT SUM(\"Slots\") AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 2);
         signal(&worker, Signal::TERM);
         assert_eq!(finish(worker).code, Some(0));
+    }
+
+    fn a_worker_frozen_past_its_lease_registers_again_and_keeps_its_slots(db) {
+        shorten_leases(db);
+        db.cli().run(&["setting", "set", "TaskQueueRunnerLimit", "2"]).ok();
+        db.configure("[class.work]\nargv = [\"/bin/true\"]\n");
+        let successes = || db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'success'");
+        let _ = db.cli().run(&["queue", "work"]).ok();
+        let worker = db.cli().spawn(&["work", "--slots", "2"]);
+        wait_until("it has processed the task", || successes() == 1);
+        for rescued in [false, true] {
+            signal(&worker, Signal::STOP);
+            wait_until("its lease has expired", || is_heartbeat_older_than_a_lease(db));
+            if rescued {
+                let _ = db.cli().run(&["create-runs"]).ok();
+            }
+            let before = successes();
+            let _ = db.cli().run(&["queue", "work"]).ok();
+            signal(&worker, Signal::CONT);
+            wait_until("it has processed the next task", || successes() == before + 1);
+            assert_eq!(db.number("SELECT SUM(\"Slots\") AS value FROM \"TaskQueueRunners\" WHERE \"FinishedOn\" IS NULL"), 2);
+        }
+        signal(&worker, Signal::TERM);
+        let ended = finish(worker);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 
     fn a_clock_that_was_set_forward_takes_no_run_from_a_living_runner(db) {

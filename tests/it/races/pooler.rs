@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode between the program and PostgreSQL.
+//! PgBouncer in transaction mode between the program and PostgreSQL: an old version, and one that knows prepared statements.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -21,7 +21,7 @@ struct PgBouncer {
 }
 
 impl PgBouncer {
-    fn before(db: &TestDb) -> Self {
+    fn before(db: &TestDb, version: Version) -> Self {
         let directory = open_directory("pgbouncer-");
         let (name, host) = db.name_and_host();
         let (host, port) = host.split_once(':').unwrap();
@@ -33,7 +33,7 @@ impl PgBouncer {
              pool_mode = transaction\ndefault_pool_size = {POOL_SIZE}\nmax_client_conn = 500\n"
         );
         std::fs::write(&path, ini).unwrap();
-        let process = command(&path).spawn().expect("tests/install installs pgbouncer");
+        let process = version.command(&path).spawn().expect("tests/install installs pgbouncer");
         let url = format!("postgres://taskqueue@127.0.0.1:{listen_port}/{name}");
         let bouncer = Self { process, _directory: directory, url };
         wait_until("PgBouncer answers", || std::net::TcpStream::connect(("127.0.0.1", listen_port)).is_ok());
@@ -67,29 +67,50 @@ impl Drop for PgBouncer {
     }
 }
 
-/// PgBouncer refuses to run as root.
-fn command(ini: &Path) -> Command {
-    let mut command = if rustix::process::geteuid().is_root() {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "pgbouncer"]);
-        command
-    } else {
-        Command::new("pgbouncer")
-    };
-    let sbin = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
-    command.arg("-q").arg(ini).env("PATH", sbin).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command
+#[derive(Clone, Copy)]
+enum Version {
+    /// That of the system.
+    Stable,
+    /// That of the tree in which MySQL runs, which belongs to a newer system.
+    Newest,
 }
 
-fn on_postgres(check: impl FnOnce(&TestDb)) {
-    db::on(EngineUnderTest::Postgres, check);
+impl Version {
+    fn command(self, ini: &Path) -> Command {
+        let program = match self {
+            Self::Stable => vec!["pgbouncer".to_owned()],
+            Self::Newest => {
+                let tree = std::env::var("TASKQUEUE_TEST_MYSQL_ROOT").expect("tests/run sets it");
+                // The program needs the libraries of its own system, and so their loader.
+                let machine = std::env::consts::ARCH;
+                let loader =
+                    if machine == "x86_64" { "lib64/ld-linux-x86-64.so.2" } else { "lib/ld-linux-aarch64.so.1" };
+                let (loader, libraries) = (format!("{tree}/{loader}"), format!("{tree}/usr/lib/{machine}-linux-gnu"));
+                vec![loader, "--library-path".to_owned(), libraries, format!("{tree}/usr/sbin/pgbouncer")]
+            }
+        };
+        // PgBouncer refuses to run as root.
+        let is_root = rustix::process::geteuid().is_root();
+        let user: &[&str] = if is_root { &["--reuid=nobody", "--regid=nogroup", "--clear-groups"] } else { &[] };
+        let sbin = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
+        let mut command = Command::new("setpriv");
+        command.args(user).args(program).arg("-q").arg(ini).env("PATH", sbin);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+}
+
+/// Checks both versions, each before a database of its own.
+fn through_each_version(check: impl Fn(&TestDb, &PgBouncer)) {
+    for version in [Version::Stable, Version::Newest] {
+        db::on(EngineUnderTest::Postgres, |db| check(db, &PgBouncer::before(db, version)));
+    }
 }
 
 #[test]
 fn no_verb_leaves_anything_in_the_sessions_of_a_pool() {
-    on_postgres(|db| {
+    through_each_version(|db, bouncer| {
         db.configure(NOTE);
-        let bouncer = PgBouncer::before(db);
         let before = bouncer.sessions();
         let cli = bouncer.cli(db);
         for args in [
@@ -111,20 +132,37 @@ fn no_verb_leaves_anything_in_the_sessions_of_a_pool() {
             &["check"],
             &["prune", "--older-than", "7d", "--yes"],
             &["export"],
+            &["queue", "note", "--in", "1h", "--limit-key", "k", "--tag", "t"],
+            &["edit", "3", "--priority", "5"],
+            &["cancel", "3"],
+            &["retry", "3"],
+            &["queue", "note", "--every", "1h"],
+            &["schedule"],
+            &["schedule", "pause", "4"],
+            &["schedule", "resume", "4"],
+            &["pause", "--class", "note"],
+            &["resume", "--class", "note"],
+            &["limit", "set", "--key", "k", "--running", "2"],
+            &["limit"],
+            &["failures"],
+            &["logs", "1"],
+            &["class"],
+            &["queue", "note", "--run"],
+            &["queue", "note", "--after", "1"],
+            &["worker", "claim", "--claimant", "me", "--class", "note"],
         ] {
             let ended = cli.run(args);
             assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
             assert_eq!(bouncer.sessions(), before, "{args:?}");
         }
-        assert_eq!(statuses(db), ["success", "success"]);
+        assert_eq!(statuses(db)[..2], ["success", "success"]);
     });
 }
 
 #[test]
 fn tables_are_made_through_a_pool() {
-    on_postgres(|db| {
+    through_each_version(|db, bouncer| {
         db.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public");
-        let bouncer = PgBouncer::before(db);
         let before = bouncer.sessions();
         bouncer.cli(db).run(&["db", "migrate"]).ok();
         bouncer.cli(db).run(&["status"]).ok();
@@ -134,9 +172,8 @@ fn tables_are_made_through_a_pool() {
 
 #[test]
 fn many_clients_and_workers_share_a_pool_and_lose_nothing() {
-    on_postgres(|db| {
+    through_each_version(|db, bouncer| {
         db.configure(&format!("connect_wait_secs = 600\n{NOTE}"));
-        let bouncer = PgBouncer::before(db);
         let before = bouncer.sessions();
         let cli = bouncer.cli(db);
         thread::scope(|scope| {
@@ -156,8 +193,7 @@ fn many_clients_and_workers_share_a_pool_and_lose_nothing() {
 
 #[test]
 fn doctor_says_whether_a_pooler_was_found_or_declared() {
-    on_postgres(|db| {
-        let bouncer = PgBouncer::before(db);
+    through_each_version(|db, bouncer| {
         let pooler = |url: &str| {
             let ended = db.cli().env("TASKQUEUE_DATABASE_URL", url).run(&["--json", "doctor"]);
             serde_json::from_str::<serde_json::Value>(&ended.stdout).unwrap()["pooler"].clone()
@@ -178,7 +214,7 @@ fn doctor_says_whether_a_pooler_was_found_or_declared() {
 
 #[test]
 fn a_proxy_that_keeps_sessions_is_no_pooler() {
-    on_postgres(|db| {
+    db::on(EngineUnderTest::Postgres, |db| {
         let proxy = super::server::Server::before(db);
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &proxy.url);
         let doctor: serde_json::Value = serde_json::from_str(&cli.run(&["--json", "doctor"]).stdout).unwrap();

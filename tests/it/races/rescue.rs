@@ -17,7 +17,7 @@ use taskqueue_process::identities::survivors::thread_name;
 use super::stage::end_lease;
 use crate::conformance::fixture::{claim_as, dead_process, ending, queue_with_run, reference, willing};
 use crate::each_engine;
-use crate::support::{TestDb, wait_until};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// Starts a shell in its own process group, with the token of a run if one is given.
 fn shell(script: &str, token: Option<&str>) -> Child {
@@ -82,7 +82,37 @@ fn end_while_a_rescue_waits(db: &TestDb, round: usize) -> Duration {
     took
 }
 
+/// Makes the tables refuse a timeout of the runs of this task, and later accept it again.
+fn refuse_timeouts(db: &TestDb, task: TaskId, refuses: bool) {
+    let allowed = format!("\"TaskQueueId\" <> {task} OR \"Status\" <> 'timeout'");
+    let statements = match (db.engine, refuses) {
+        // It cannot add a check to a table.
+        (EngineUnderTest::Sqlite, true) => format!(
+            "CREATE TABLE refused (n INTEGER CHECK (n = 0)); CREATE TRIGGER refusing BEFORE UPDATE ON \"TaskQueueRuns\" \
+             WHEN NOT ({}) BEGIN INSERT INTO refused VALUES (1); END",
+            allowed.replace('"', "").replace("TaskQueueId", "NEW.TaskQueueId").replace("Status", "NEW.Status")
+        ),
+        (EngineUnderTest::Sqlite, false) => "DROP TRIGGER refusing; DROP TABLE refused".to_owned(),
+        (_, true) => format!("ALTER TABLE \"TaskQueueRuns\" ADD CONSTRAINT refusing CHECK ({allowed})"),
+        (_, false) => "ALTER TABLE \"TaskQueueRuns\" DROP CONSTRAINT refusing".to_owned(),
+    };
+    db.execute(&statements);
+}
+
 each_engine! {
+    fn a_run_whose_timeout_the_tables_refuse_keeps_no_other_from_its_rescue(db) {
+        let (stubborn, _) = claimed_by_the_dead(db);
+        let _ = claimed_by_the_dead(db);
+        refuse_timeouts(db, stubborn, true);
+        let ended = db.cli().run(&["create-runs"]);
+        assert!(ended.stderr.contains("run 1: "), "{ended:?}");
+        let of = |task: i64| db.text(&format!("SELECT \"Status\" AS value FROM \"TaskQueueRuns\" WHERE \"TaskQueueId\" = {task} ORDER BY \"Id\""));
+        assert_eq!((of(1), of(2)), (Some("processing".to_owned()), Some("timeout".to_owned())));
+        refuse_timeouts(db, stubborn, false);
+        db.cli().run(&["create-runs"]).ok();
+        assert_eq!(of(1), Some("timeout".to_owned()));
+    }
+
     fn processes_left_by_a_success_survive_a_rescue_that_listed_its_run(db) {
         // The survivor of the first run has two seconds. If ending the second run took longer, the rescue may have reached it.
         let is_in_time = (0..20).any(|round| end_while_a_rescue_waits(db, round) < Duration::from_secs(1));

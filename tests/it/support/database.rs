@@ -105,7 +105,8 @@ impl Raw {
 pub fn sessions(engine: EngineUnderTest) -> &'static str {
     match engine {
         EngineUnderTest::Mysql => {
-            "(SELECT processlist_id AS id, processlist_db AS db, processlist_command AS command, processlist_state AS state
+            "(SELECT processlist_id AS id, processlist_user AS user, processlist_db AS db, processlist_command AS command,
+                     processlist_state AS state
               FROM performance_schema.threads WHERE processlist_id IS NOT NULL) AS sessions"
         }
         _ => "information_schema.processlist",

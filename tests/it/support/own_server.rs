@@ -9,7 +9,8 @@ use super::database::EngineUnderTest;
 pub struct OwnServer {
     engine: EngineUnderTest,
     directory: tempfile::TempDir,
-    max_connections: Option<u32>,
+    /// For `tests/servers`.
+    environment: Option<(&'static str, String)>,
     pub url: String,
 }
 
@@ -20,12 +21,22 @@ impl OwnServer {
 
     /// Starts a server that accepts this many connections and no more.
     pub fn with_max_connections(engine: EngineUnderTest, max_connections: u32) -> Self {
-        Self::start_with(engine, Some(max_connections))
+        Self::start_with(engine, Some(("TASKQUEUE_TEST_MAX_CONNECTIONS", max_connections.to_string())))
     }
 
-    fn start_with(engine: EngineUnderTest, max_connections: Option<u32>) -> Self {
+    /// Starts a MariaDB that is the only node of a Galera cluster.
+    pub fn galera() -> Self {
+        Self::start_with(EngineUnderTest::Mariadb, Some(("TASKQUEUE_TEST_GALERA", "yes".to_owned())))
+    }
+
+    /// Starts a server with the certificate `cert.pem` and its key `key.pem` of this directory.
+    pub fn with_certificate(engine: EngineUnderTest, directory: &Path) -> Self {
+        Self::start_with(engine, Some(("TASKQUEUE_TEST_CERTIFICATE", directory.display().to_string())))
+    }
+
+    fn start_with(engine: EngineUnderTest, environment: Option<(&'static str, String)>) -> Self {
         let directory = open_directory("servers-");
-        let mut server = Self { engine, directory, max_connections, url: String::new() };
+        let mut server = Self { engine, directory, environment, url: String::new() };
         server.tell("start");
         let env = std::fs::read_to_string(server.place().join("env")).unwrap();
         server.url = env.split('\'').nth(1).unwrap().to_owned();
@@ -58,10 +69,7 @@ impl OwnServer {
     fn command(&self, verb: &str) -> Command {
         let script = Path::new(env!("REPOSITORY_DIR")).join("tests/servers");
         let mut command = Command::new(script);
-        command.arg(verb).arg(self.place()).stdin(Stdio::null());
-        if let Some(max) = self.max_connections {
-            command.env("TASKQUEUE_TEST_MAX_CONNECTIONS", max.to_string());
-        }
+        command.arg(verb).arg(self.place()).stdin(Stdio::null()).envs(self.environment.clone());
         command
     }
 }

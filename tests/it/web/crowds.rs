@@ -1,9 +1,11 @@
 //! Many clients, and clients that do not read: each gets its answer or a refusal, and none delays the others. The time limits of
 //! connections are tested where they are: in `serve.rs` and `routes.rs` of the server.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::mpsc::channel;
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use super::event_streams::{STREAM, next_events, open};
 use super::{READ_LIMIT, Reply, WebServer};
@@ -14,7 +16,9 @@ use taskqueue_host::machine::descriptors::raise_limit;
 
 /// How many connections a server serves at the same time.
 const CONNECTIONS: usize = 1_000;
-/// How many of them one login may have.
+/// How many of them one client may have.
+const CONNECTIONS_OF_CLIENT: usize = 900;
+/// How many open streams one login may have.
 const STREAMS_OF_LOGIN: usize = 800;
 /// The logs of how many runs in progress a server follows.
 const LOGS: usize = 200;
@@ -27,12 +31,23 @@ fn ask(server: &WebServer, path: &str) -> TcpStream {
 }
 
 fn ask_as(login: &str, server: &WebServer, path: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(&server.address).unwrap();
+    ask_through(TcpStream::connect(&server.address).unwrap(), login, server, path)
+}
+
+fn ask_through(mut stream: TcpStream, login: &str, server: &WebServer, path: &str) -> TcpStream {
     stream.set_read_timeout(Some(READ_LIMIT)).unwrap();
     let (host, token) = (&server.address, server.token(login));
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n")
         .unwrap();
     stream
+}
+
+/// Connects as a client that has the loopback address with this last number.
+fn connect_as(client: u8, server: &WebServer) -> TcpStream {
+    let from = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&from, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, client), 0)).unwrap();
+    connect(&from, &server.address.parse::<SocketAddr>().unwrap()).unwrap();
+    from.into()
 }
 
 fn expect_ok(stream: &mut BufReader<TcpStream>) {
@@ -55,7 +70,10 @@ test_on! { [sqlite Sqlite] a_connection_beyond_the_limit_is_served_when_another_
     let server = WebServer::start(db, &["--rate", "10000/1s"]);
     raise_limit(2 * CONNECTIONS as u64);
     let mut streams: Vec<BufReader<TcpStream>> = (0..CONNECTIONS)
-        .map(|number| BufReader::new(ask_as(["read", "operate"][number % 2], &server, "/live")))
+        .map(|number| {
+            let (client, login) = [(1, "read"), (2, "operate")][number % 2];
+            BufReader::new(ask_through(connect_as(client, &server), login, &server, "/live"))
+        })
         .collect();
     let hears = |stream: &mut BufReader<TcpStream>| stream.lines().map_while(Result::ok).any(|line| line == "event: changed");
     for stream in &mut streams {
@@ -67,12 +85,34 @@ test_on! { [sqlite Sqlite] a_connection_beyond_the_limit_is_served_when_another_
     db.cli().run(&["queue", "echo", "1"]).ok();
     assert!(streams.iter_mut().all(hears));
     further.set_nonblocking(true).unwrap();
-    assert_eq!(further.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(further.peek(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     further.set_nonblocking(false).unwrap();
     drop(streams.pop());
     let mut answer = String::new();
     further.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+} }
+
+test_on! { [sqlite Sqlite] a_client_with_too_many_connections_leaves_some_to_others db {
+    db.configure(ECHO);
+    let server = WebServer::start(db, &[]);
+    raise_limit(2 * CONNECTIONS as u64);
+    // They never send the rest of a request.
+    let silent: Vec<TcpStream> = (0..CONNECTIONS_OF_CLIENT).map(|_| connect_as(2, &server)).collect();
+    let mut further = connect_as(2, &server);
+    further.set_read_timeout(Some(READ_LIMIT)).unwrap();
+    let closed = further.read(&mut [0]);
+    assert!(closed.is_ok() || closed.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset), "it is closed");
+    let last = silent.last().unwrap();
+    last.set_nonblocking(true).unwrap();
+    assert_eq!(last.peek(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "the time for a request is not over");
+    assert_eq!(server.get("/api/v1/schedules").status, 200, "another client is served");
+    drop(silent);
+    wait_until("those that ended have made room", || {
+        let mut stream = ask_through(connect_as(2, &server), "read", &server, "/api/v1/schedules");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200 OK")
+    });
 } }
 
 test_on! { [sqlite Sqlite] a_login_with_too_many_streams_is_refused_until_one_ends db {

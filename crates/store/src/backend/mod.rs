@@ -31,7 +31,6 @@ mod connect_failure;
 pub(super) mod health;
 mod insert_one;
 pub(super) mod local_settings;
-pub(super) mod lock_notice;
 #[cfg(feature = "mysql")]
 pub(super) mod mysql;
 #[cfg(feature = "postgres")]
@@ -39,6 +38,7 @@ pub(super) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(super) mod sqlite;
 pub(super) mod transport;
+pub(super) mod wait_notice;
 mod watch;
 
 use std::path::{Path, PathBuf};

@@ -103,12 +103,24 @@ fn connect_to_host(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, 
              innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, wait_timeout = 60, lc_messages = 'en_US';
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
     )?;
-    // super_read_only, which MariaDB does not know, implies read_only.
-    let is_read_only = "CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')";
-    if !url.takes_standby() && diesel::select(sql::<Bool>(is_read_only)).get_result(&mut conn)? {
+    if is_read_only(&mut conn)? && !url.takes_standby() {
         return Err("session is read-only: the server is a replica or was made read-only".into());
     }
     Ok(conn)
+}
+
+/// Reads a table as well: a node that is not in its cluster answers all other queries, and another host may be ready.
+fn is_read_only(conn: &mut MysqlConnection) -> QueryResult<bool> {
+    // super_read_only, which MariaDB does not know, implies read_only.
+    const IS_READ_ONLY: &str = "CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF')";
+    let from = "FROM (SELECT 1) AS one LEFT JOIN `__diesel_schema_migrations` ON FALSE";
+    let with_table = diesel::select(sql::<Bool>(&format!("{IS_READ_ONLY} {from}"))).get_result(conn);
+    match with_table {
+        Err(error) if error.to_string().contains(NOT_READY) => Err(error),
+        // The table may be missing, or closed to this user.
+        Err(_) => diesel::select(sql::<Bool>(IS_READ_ONLY)).get_result(conn),
+        found => found,
+    }
 }
 
 fn is_of_client(peer: &sockets::Peer) -> bool {
@@ -402,8 +414,10 @@ const LOST: [&str; 7] = [
     "Server shutdown in progress",
     "Connection was killed",
     "was disconnected by the server",
-    "WSREP has not yet prepared node",
+    NOT_READY,
 ];
+/// The message of a node that is not in its Galera cluster (1047).
+const NOT_READY: &str = "WSREP has not yet prepared node";
 /// Messages of a server that is read-only (1290 twice, 1836, 1792): another one may be about to take over.
 const READ_ONLY: [&str; 4] =
     ["--read-only option", "--super-read-only option", "read-only mode", "READ ONLY transaction"];

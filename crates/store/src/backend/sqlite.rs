@@ -20,7 +20,7 @@ use url::Url;
 use super::insert_one::InsertOne;
 use super::{DueFrom, log_of, unreachable, write_transaction};
 use crate::address::url::DatabaseUrl;
-use crate::backend::lock_notice::{LockNotice, holder_words};
+use crate::backend::wait_notice::{WaitNotice, holder_words};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, PrerequisiteRow};
@@ -210,7 +210,7 @@ fn is_wal(conn: &mut SqliteConnection) -> QueryResult<bool> {
 
 /// Repeats a query while another process has locked the whole file.
 fn patiently<T>(path: &Path, mut ask: impl FnMut() -> QueryResult<T>) -> QueryResult<T> {
-    let (started, mut notice) = (Instant::now(), LockNotice::default());
+    let (started, mut notice) = (Instant::now(), WaitNotice::default());
     loop {
         match ask() {
             Err(error) if classify(&error.to_string()) == Repeat::Yes && started.elapsed() < LOCK_WAIT => {

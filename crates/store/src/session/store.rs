@@ -9,7 +9,7 @@ use crate::address::pooler::Pooler;
 use crate::address::url::DatabaseUrl;
 use crate::backend;
 use crate::backend::local_settings::{LocalSettings, keep_statements, with_local_settings};
-use crate::backend::lock_notice::{LockNotice, holder_words};
+use crate::backend::wait_notice::{WaitNotice, announce_outage, end_outage, holder_words};
 use crate::base::connection::AnyConnection;
 use crate::base::low_water::LowWater;
 use crate::error::{ConnectFailure, Repeat, StoreError, StoreResult};
@@ -52,7 +52,7 @@ pub struct Store {
     pub(crate) is_hurried: Option<Box<dyn Fn() -> bool + Send>>,
     /// Whether current work should wait for space on a full disk.
     pub(crate) waits_for_room: bool,
-    /// Whether waits for a locked store are not printed.
+    /// Whether waits for a locked store or a server are not printed.
     pub(crate) waits_silently: bool,
     /// The settings of each transaction, if the session must not be changed.
     pub(crate) local_settings: LocalSettings,
@@ -227,7 +227,7 @@ impl Store {
         self.waits_for_room = waits;
     }
 
-    /// Disables messages about waits for a locked store.
+    /// Disables messages about waits for a locked store or a server.
     pub fn wait_silently(&mut self) {
         self.waits_silently = true;
     }
@@ -235,7 +235,7 @@ impl Store {
     fn repeat<T>(&mut self, work: &mut dyn FnMut(&mut AnyConnection) -> StoreResult<T>) -> StoreResult<T> {
         let started = Instant::now();
         let (mut repeats, mut reconnections, mut few) = (0, 0, 0);
-        let (mut unreachable, mut notice) = (None, LockNotice::default());
+        let (mut unreachable, mut notice) = (None, WaitNotice::default());
         loop {
             // Before each claim and each end, and before a poll without results.
             if let Some(file) = &self.file {
@@ -276,6 +276,11 @@ impl Store {
                 // A failed connection is handled like a failed statement: by the next repetition. Every host is tried each time,
                 // because another one may have become the primary.
                 unreachable = self.reconnect().err();
+                match &unreachable {
+                    None => end_outage(),
+                    Some(error) if !self.waits_silently => announce_outage(started.elapsed(), error),
+                    Some(_) => {}
+                }
                 reconnections += u32::from(unreachable.is_none() && repeat != Repeat::WhenRoom);
             }
         }

@@ -43,6 +43,9 @@ enum LimitsVerb {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "taskqueue limit set CLASS [N] [--running N] [--rate N/TIME]\n       taskqueue limit set --key KEY --running N"
+)]
 struct SetArgs {
     #[command(flatten)]
     target: LimitTarget,

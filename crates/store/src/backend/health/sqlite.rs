@@ -9,7 +9,7 @@ use diesel::sql_types::Text;
 
 use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
 use super::{Name, NamedValue, Symptom, missing_indexes, wrong_settings};
-use crate::backend::lock_notice::{holder_words, or_another};
+use crate::backend::wait_notice::{holder_words, or_another};
 use crate::error::Repeat;
 
 const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-28-200000_create_task_queue/up.sql");

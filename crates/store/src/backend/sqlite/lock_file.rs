@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::backend::lock_notice::{LockNotice, lock_file_holder};
+use crate::backend::wait_notice::{WaitNotice, lock_file_holder};
 use crate::{StoreError, StoreResult};
 use taskqueue_host::files::beside;
 use taskqueue_host::files::lock::FileLock;
@@ -20,7 +20,7 @@ pub(crate) fn acquire(
     other: impl FnOnce(&std::io::Error) -> StoreError,
 ) -> StoreResult<FileLock> {
     let file = beside(store, ".lock");
-    let (started, mut notice) = (Instant::now(), LockNotice::default());
+    let (started, mut notice) = (Instant::now(), WaitNotice::default());
     let locked = FileLock::acquire_watched(&file, wait, &mut || {
         notice.after_lock_file(started.elapsed(), store, &file);
     });

@@ -1,9 +1,11 @@
-//! Prints, once, that a locked SQLite store is waited for, and which process holds the lock.
+//! Prints, once, what is waited for: a locked SQLite store, and which process holds the lock; or a server that is away.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::error::StoreError;
 use taskqueue_host::files::beside;
 use taskqueue_host::files::lock_holders::{LockHolder, flock_holder, write_lock_holder};
 
@@ -15,19 +17,21 @@ const WAL_WRITE_BYTE: u64 = 120;
 type Printer = Box<dyn Fn(&str) + Send>;
 
 static PRINTER: Mutex<Option<Printer>> = Mutex::new(None);
+/// Whether the present outage of the server was announced. Several connections of this process notice it.
+static IS_OUTAGE_ANNOUNCED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that prints waits for a locked store; without one, such waits are silent.
-pub fn announce_locked_stores(print: impl Fn(&str) + Send + 'static) {
+/// Sets the function that prints waits for a locked store or a server; without one, such waits are silent.
+pub fn announce_waits(print: impl Fn(&str) + Send + 'static) {
     *PRINTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(print));
 }
 
 /// Whether a wait was announced.
 #[derive(Default)]
-pub(crate) struct LockNotice {
+pub(crate) struct WaitNotice {
     is_given: bool,
 }
 
-impl LockNotice {
+impl WaitNotice {
     /// Announces the wait for this store if it has lasted long enough.
     pub(crate) fn after(&mut self, waited: Duration, store: &Path) {
         self.announce(waited, store, || format!("{} has locked it", or_another(holder_words(store))));
@@ -43,9 +47,25 @@ impl LockNotice {
             return;
         }
         self.is_given = true;
-        if let Some(print) = PRINTER.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            print(&format!("waiting for the store {}: {}", store.display(), why()));
-        }
+        print(&format!("waiting for the store {}: {}", store.display(), why()));
+    }
+}
+
+/// Announces that a lost connection is being replaced, once in each outage, if this has lasted long enough.
+pub(crate) fn announce_outage(lasted: Duration, error: &StoreError) {
+    if lasted >= SILENCE && !IS_OUTAGE_ANNOUNCED.swap(true, Ordering::Relaxed) {
+        print(&format!("{error}; retrying"));
+    }
+}
+
+/// The next outage will be announced again.
+pub(crate) fn end_outage() {
+    IS_OUTAGE_ANNOUNCED.store(false, Ordering::Relaxed);
+}
+
+fn print(text: &str) {
+    if let Some(print) = PRINTER.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        print(text);
     }
 }
 
