@@ -10,8 +10,8 @@ use taskqueue_domain::run::due::{DueFacts, is_due};
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::run::status::{Stored, TaskStatus};
+use taskqueue_domain::task::choosing::selection::Selection;
 use taskqueue_domain::task::new_task::validate_data;
-use taskqueue_domain::task::selection::Selection;
 use taskqueue_domain::time::recurrence::Recurrence;
 use taskqueue_domain::time::when::parse_start;
 

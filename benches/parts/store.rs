@@ -7,7 +7,7 @@ use criterion::{BatchSize, Criterion, Throughput};
 use taskqueue::{NewTask, TaskQueue};
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::served::ServedClasses;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_engine::DatabaseUrl;
 use taskqueue_store::{Claim, NewRunner, Registration, RunEnd, RunRef, Store};

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_store::{Claim, NewEvent, OutsideClaim, Store};
 
@@ -94,7 +94,7 @@ fn claim(store: &mut Store, token: &str) -> Duration {
 
 fn claim_outside(store: &mut Store, secret: &str) -> Duration {
     let claim = OutsideClaim {
-        choice: &taskqueue_domain::task::task_choice::TaskChoice::default(),
+        choice: &taskqueue_domain::task::choosing::task_choice::TaskChoice::default(),
         claimant: "bench",
         process: None,
         host: "bench",

@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::error::Error;
 use super::task_queue::TaskQueue;
 use taskqueue_domain::run::message::Message;
+use taskqueue_domain::task::choosing::selection::ClassFilter;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_engine::change::messages::{SentMessage, send_to_class, send_to_task};
 
 impl TaskQueue {

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use super::error::Error;
 use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::choosing::selection::Selection as Words;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::Selection as Words;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::selected::select_tasks;
 

@@ -1,6 +1,7 @@
 //! Rules of the project that neither the compiler nor a lint can enforce. Dependencies between crates are set in their
 //! manifests.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -109,8 +110,11 @@ fn only_the_command_line_prints() {
 #[test]
 fn json_over_http_is_written_in_one_place() {
     let answers = ["axum::Json", "response::Json", " Json,", "{Json,", ", Json}", "Json<"];
-    assert!(lines_with(&answers, &[]).iter().any(|line| line.starts_with("web/json.rs")), "the rule checks nothing");
-    let mut elsewhere = lines_with(&answers, &["web/json.rs"]);
+    assert!(
+        lines_with(&answers, &[]).iter().any(|line| line.starts_with("web/api/json.rs")),
+        "the rule checks nothing"
+    );
+    let mut elsewhere = lines_with(&answers, &["web/api/json.rs"]);
     elsewhere.extend(lines_with(&["serde_json::to_"], &[]));
     elsewhere.retain(|line| line.starts_with("web/"));
     assert_eq!(elsewhere, Vec::<String>::new());
@@ -148,6 +152,21 @@ fn files_stay_small() {
         let lines = std::fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= 600, "{name} has {lines} lines: split it");
     }
+}
+
+#[test]
+fn no_folder_has_more_names_than_a_reader_can_survey() {
+    let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, _) in sources() {
+        let is_module = !["mod.rs", "lib.rs", "main.rs", "tests.rs"].iter().any(|end| name.ends_with(end));
+        let mut folder = name.trim_end_matches(".rs");
+        while let Some((above, module)) = folder.rsplit_once('/').filter(|_| is_module) {
+            folders.entry(above.to_owned()).or_default().insert(module.to_owned());
+            folder = above;
+        }
+    }
+    let crowded: Vec<_> = folders.iter().filter(|(_, modules)| modules.len() > 15).collect();
+    assert!(crowded.is_empty(), "group them: {crowded:?}");
 }
 
 #[test]

@@ -7,17 +7,15 @@ extern crate taskqueue_host;
 mod commands;
 mod completion;
 mod error;
-mod foreign_verbs;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod in_handler;
 mod manual;
+pub(crate) mod naming;
 pub(crate) mod output;
 mod session;
 mod top;
-mod topics;
-mod verb_groups;
 mod verbs;
 mod views;
 
@@ -33,6 +31,7 @@ use self::commands::claiming::report;
 use self::commands::setup::{completions, init, man};
 use self::completion::Question;
 use self::error::{CliError, DONE, USAGE};
+use self::naming::{foreign_verbs, topics, verb_groups};
 use self::output::Out;
 use self::session::Session;
 use self::verbs::Command;

@@ -17,7 +17,6 @@ mod me;
 pub mod outbox;
 pub mod queueing;
 pub mod running;
-pub mod tick;
 pub mod upkeep;
 pub mod work;
 

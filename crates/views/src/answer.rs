@@ -4,8 +4,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::human::{count, distance, instant, plural, relative};
 use crate::links::key_words;
-use crate::standstill::{standstill_remedy, standstill_words};
-use crate::why::{holder, is_or_are, note, remedy, runs, sentence};
+use crate::words::standstill::{standstill_remedy, standstill_words};
+use crate::words::why::{holder, is_or_are, note, remedy, runs, sentence};
 use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::task::dependencies::id_circle_words;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};

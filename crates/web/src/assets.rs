@@ -6,8 +6,8 @@ use axum::extract::Path;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::login::digest;
-use crate::problem::Problem;
+use crate::logins::login::digest;
+use crate::serving::problem::Problem;
 
 struct Asset {
     name: String,

@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::login::{Login, Logins};
-use crate::proxy_users::ProxyUsers;
-use crate::refresh::Refresh;
-use crate::uses::TokenUses;
-use taskqueue_domain::task::class_patterns::ClassPatterns;
+use crate::following::refresh::Refresh;
+use crate::logins::login::{Login, Logins};
+use crate::logins::proxy_users::ProxyUsers;
+use crate::logins::uses::TokenUses;
+use taskqueue_domain::task::choosing::class_patterns::ClassPatterns;
 use taskqueue_engine::ClassesInUse;
 
 /// What the server takes from the configuration.

@@ -23,24 +23,25 @@ use taskqueue_domain::time::when;
 use taskqueue_engine::claiming::claim::MAX_COUNT;
 use taskqueue_engine::inspect::events::KINDS;
 
-use crate::address::encoded;
+use crate::api::{events, tasks as api, worker};
 use crate::app::WebOptions;
-use crate::encoding::check_query;
-use crate::guard::{check_origin, is_known_host};
-use crate::https::Https;
-use crate::login::Login;
-use crate::pages::ansi::coloured;
-use crate::pages::{changes, columns, edit, log, login, pauses, selections, tasks};
-use crate::{api, events, worker};
+use crate::logins::login::Login;
+use crate::pages::tasks::ansi::coloured;
+use crate::pages::tasks::{changes, columns, edit, list, log, selections};
+use crate::pages::{login, pauses};
+use crate::serving::address::encoded;
+use crate::serving::encoding::check_query;
+use crate::serving::guard::{check_origin, is_known_host};
+use crate::serving::https::Https;
 
 /// The query of an address: what is written into an address is read from it again, and a selection fails with a reason.
 pub fn web_query(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let written = format!("/api/v1/tasks?q={}", encoded(&text)).parse::<Uri>().expect("an address");
-    let Query(read) = Query::<tasks::TaskPageQuery>::try_from_uri(&written).expect("a query");
+    let Query(read) = Query::<list::TaskPageQuery>::try_from_uri(&written).expect("a query");
     assert!(read.q == text && check_query(&written) == Ok(()));
     let Ok(given) = format!("/api/v1/tasks?{text}").parse::<Uri>() else { return };
-    if let Ok(Query(query)) = Query::<tasks::TaskPageQuery>::try_from_uri(&given)
+    if let Ok(Query(query)) = Query::<list::TaskPageQuery>::try_from_uri(&given)
         && let Err(problem) = selections::parsed(&query.q)
     {
         assert!(problem.code == "input" && !problem.detail.contains(char::is_control), "{problem:?}");
@@ -50,7 +51,7 @@ pub fn web_query(input: &[u8]) {
     {
         assert!(filter.kinds.iter().all(|kind| KINDS.contains(&kind.as_str())));
     }
-    if let Ok(Query(query)) = Query::<tasks::TasksQuery>::try_from_uri(&given) {
+    if let Ok(Query(query)) = Query::<list::TasksQuery>::try_from_uri(&given) {
         match columns::chosen(&query.columns) {
             Ok(chosen) => assert!((1..=columns::COLUMNS.len()).contains(&chosen.len()), "{}", query.columns),
             Err(words) => assert!(words.contains("is not a column"), "{words}"),

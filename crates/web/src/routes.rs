@@ -1,4 +1,4 @@
-//! All routes, each with the scope that it needs: the pages here, the interface in [`crate::operations`]. The router is made from
+//! All routes, each with the scope that it needs: the pages here, the interface in [`crate::api::operations`]. The router is made from
 //! these two tables alone, so that no route can be without one.
 
 use std::convert::Infallible;
@@ -12,14 +12,15 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
+use crate::api::operations::OPERATIONS;
 use crate::app::App;
-use crate::body_limit::with_body_within;
-use crate::database::REQUEST_LIMIT;
-use crate::encoding::with_utf8_form;
-use crate::guard::{Needs, every_request, with_login};
-use crate::operations::OPERATIONS;
+use crate::following::stream;
+use crate::querying::database::REQUEST_LIMIT;
 use crate::route::{Route, route};
-use crate::{assets, pages, stream};
+use crate::serving::body_limit::with_body_within;
+use crate::serving::encoding::with_utf8_form;
+use crate::serving::guard::{Needs, every_request, with_login};
+use crate::{assets, pages};
 use taskqueue_domain::limits::scope::Scope;
 
 /// How long a body that is too large is read before it is refused. Less than [`REQUEST_LIMIT`], after which a client would send
@@ -37,22 +38,22 @@ const PAGES: &[Route] = &[
     route("GET", "/assets/{file}", None, || get(assets::file)),
     route("GET", "/", READ, || get(pages::now::page)),
     route("GET", "/live", READ, || get(stream::changes)),
-    route("GET", "/tasks", READ, || get(pages::tasks::page)),
-    route("GET", "/tasks/{id}", READ, || get(pages::task::page)),
-    route("GET", "/tasks/{id}/log", READ, || get(pages::log::page)),
+    route("GET", "/tasks", READ, || get(pages::tasks::list::page)),
+    route("GET", "/tasks/{id}", READ, || get(pages::tasks::task::page)),
+    route("GET", "/tasks/{id}/log", READ, || get(pages::tasks::log::page)),
     route("GET", "/runs/{id}/log", READ, || get(stream::log_changes)),
-    route("GET", "/tasks/{id}/edit", OPERATE, || get(pages::edit::form)),
-    route("POST", "/tasks/{id}/edit", OPERATE, || post(pages::edit::save)).takes(pages::edit::BODY_BYTES),
-    route("POST", "/tasks/{id}/retry", OPERATE, || post(pages::changes::retry_one)),
-    route("POST", "/tasks/{id}/cancel", OPERATE, || post(pages::changes::cancel_one)),
-    route("POST", "/retry", OPERATE, || post(pages::changes::retry_selected)),
-    route("POST", "/cancel", OPERATE, || post(pages::changes::cancel_selected)),
+    route("GET", "/tasks/{id}/edit", OPERATE, || get(pages::tasks::edit::form)),
+    route("POST", "/tasks/{id}/edit", OPERATE, || post(pages::tasks::edit::save)).takes(pages::tasks::edit::BODY_BYTES),
+    route("POST", "/tasks/{id}/retry", OPERATE, || post(pages::tasks::changes::retry_one)),
+    route("POST", "/tasks/{id}/cancel", OPERATE, || post(pages::tasks::changes::cancel_one)),
+    route("POST", "/retry", OPERATE, || post(pages::tasks::changes::retry_selected)),
+    route("POST", "/cancel", OPERATE, || post(pages::tasks::changes::cancel_selected)),
     route("GET", "/failures", READ, || get(pages::failures::page)),
     route("GET", "/schedules", READ, || get(pages::schedules::page)),
     route("GET", "/schedules/{id}", READ, || get(pages::schedule::page)),
-    route("POST", "/schedules/{id}/run", OPERATE, || post(pages::changes::run_schedule)),
-    route("POST", "/schedules/{id}/pause", OPERATE, || post(pages::changes::pause_schedule)),
-    route("POST", "/schedules/{id}/resume", OPERATE, || post(pages::changes::resume_schedule)),
+    route("POST", "/schedules/{id}/run", OPERATE, || post(pages::tasks::changes::run_schedule)),
+    route("POST", "/schedules/{id}/pause", OPERATE, || post(pages::tasks::changes::pause_schedule)),
+    route("POST", "/schedules/{id}/resume", OPERATE, || post(pages::tasks::changes::resume_schedule)),
     route("GET", "/runners", READ, || get(pages::runners::page)),
     route("GET", "/pause", OPERATE, || get(pages::pauses::form)),
     route("POST", "/pause", OPERATE, || post(pages::pauses::pause)),

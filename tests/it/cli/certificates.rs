@@ -1,29 +1,17 @@
 //! Certificates of servers: one that is not trusted is refused, and in the strictest mode one of another name, too.
 
-use std::process::Command;
-
 use super::ECHO;
 use crate::each_server;
 use crate::support::own_server::OwnServer;
 use crate::support::{EngineUnderTest, TestDb};
-
-/// Makes the certificate NAME.pem of `localhost`, which is its own issuer, and its key key.pem.
-fn certify(db: &TestDb, name: &str) -> String {
-    let path = |name: &str| db.home().join(name).display().to_string();
-    let certificate = path(name);
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout", &path("key.pem"), "-out", &certificate])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    certificate
-}
+use crate::web::https::certify;
 
 each_server! {
     fn a_server_is_refused_without_a_trusted_certificate_of_its_name(db) {
-        let other = certify(db, "other.pem");
-        let trusted = certify(db, "cert.pem");
+        certify(db, &["-nodes"]);
+        let [trusted, other] = ["cert.pem", "other.pem"].map(|name| db.home().join(name).display().to_string());
+        std::fs::rename(&trusted, &other).unwrap();
+        certify(db, &["-nodes"]);
         let own = OwnServer::with_certificate(db.engine, db.home());
         let db = TestDb::on_server(db.engine, &own.url, "tls");
         db.configure(ECHO);

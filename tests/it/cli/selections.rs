@@ -6,8 +6,8 @@ use crate::support::EngineUnderTest;
 use crate::support::TestDb;
 use crate::support::db::on;
 use chrono::{DateTime, Utc};
+use taskqueue_domain::task::choosing::selection::{PagePlace, PageStart, Selection};
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::{PagePlace, PageStart, Selection};
 
 /// 1 and 2 failed without a retry, 3 failed and will be retried, 4 and 5 are due, 6 has a waiting run, 7 is for later.
 fn fill(db: &TestDb) {

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskqueue_domain::limits::limit::ClassLimit;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
+use taskqueue_domain::task::choosing::task_choice::TaskChoice;
 use taskqueue_domain::task::ids::RunId;
-use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::limits;

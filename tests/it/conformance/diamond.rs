@@ -19,7 +19,7 @@ use taskqueue_engine::change::selected::TaskAnswer;
 use taskqueue_engine::queueing::queue::ClassCheck;
 use taskqueue_engine::queueing::queue_batch::{BatchDefaults, queue_batch};
 use taskqueue_engine::running::process_run::{ProcessOptions, ProcessReport};
-use taskqueue_engine::tick::tick;
+use taskqueue_engine::running::tick::tick;
 use taskqueue_process::signals::stop_signals::StopSignals;
 
 use super::fixture::*;

@@ -8,7 +8,7 @@ use taskqueue::{ActiveRun, HandlerError, TaskHandler};
 use taskqueue_domain::limits::lease::LeaseTimes;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::transition::RunEvent;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::new_task::TaskRequest;
 use taskqueue_domain::task::records::{ClaimedRun, Run, Task};

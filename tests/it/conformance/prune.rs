@@ -2,9 +2,9 @@
 
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Setting;
+use taskqueue_domain::task::choosing::selection::Selection;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::TaskRequest;
-use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::Context;
 use taskqueue_engine::change::settings;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};

@@ -3,10 +3,10 @@
 
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::run::transition::RunEvent;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
+use taskqueue_domain::task::choosing::selection::{PageStart, Selection};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_engine::Context;
 use taskqueue_store::{
     CancelAnswer, EndResult, NewEvent, NewStart, NextWork, Origin, RenewalRequest, RestartAnswer, Store, TaskFilter,

@@ -4,7 +4,7 @@ use taskqueue_domain::limits::limit::{ClassLimit, KeyLimit};
 use taskqueue_domain::limits::pause::{PauseMode, PauseScope};
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::run::transition::RunEvent;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, RunnerId};
 use taskqueue_store::{Claim, EndResult, NewEvent, NewPause, RunRef, Store};
 

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::served::ServedClasses;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;

@@ -15,8 +15,8 @@ use crate::{each_engine, test_on};
 /// A name that every machine finds itself by.
 const NAME: &str = "localhost";
 
-/// Makes a certificate and its key at `cert.pem` and `key.pem`, with more arguments of `openssl req`.
-fn certify(db: &TestDb, more: &[&str]) {
+/// Makes a certificate of `localhost` and its key at `cert.pem` and `key.pem`, with more arguments of `openssl req`.
+pub(crate) fn certify(db: &TestDb, more: &[&str]) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=localhost"])
         .args([

@@ -12,7 +12,7 @@ mod edit;
 mod event_streams;
 mod hidden;
 mod hostile;
-mod https;
+pub(crate) mod https;
 mod limited;
 mod live_log;
 mod logins;

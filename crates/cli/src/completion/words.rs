@@ -9,11 +9,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, ValueCompleter};
 
+use crate::naming::topics;
 use crate::session::look;
-use crate::topics;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::settings::Setting;
-use taskqueue_domain::task::selection::{FILTER_KEYS, StatusFilter};
+use taskqueue_domain::task::choosing::selection::{FILTER_KEYS, StatusFilter};
 use taskqueue_domain::task::task_class::EXEC_CLASS;
 use taskqueue_domain::task::unique::OnConflict;
 use taskqueue_domain::time::recurrence::{CatchUp, Overlap};

@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 pub(super) use self::plain::to_text;
-use super::topics;
+use crate::naming::topics;
 
 /// A manual page.
 pub(super) struct ManualPage {

@@ -61,7 +61,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topics;
+    use crate::naming::topics;
 
     #[test]
     fn a_page_becomes_text_that_fits_the_terminal() {

@@ -11,8 +11,8 @@ use taskqueue_engine::inspect::status::{Counted, RunnerLine};
 use taskqueue_engine::inspect::top::{ClassCounts, FailedTask, RunningLine, Schedule};
 use taskqueue_views::human::{count, distance, relative};
 use taskqueue_views::links::waits_for_key;
-use taskqueue_views::pause_words::participle;
-use taskqueue_views::why::final_words;
+use taskqueue_views::words::pause_words::participle;
+use taskqueue_views::words::why::final_words;
 
 /// Text and its colour.
 pub(super) type ScreenCell = (String, Tone);

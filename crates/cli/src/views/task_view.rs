@@ -23,18 +23,18 @@ use taskqueue_engine::inspect::status::{Event, Overview, Reason, TaskDetail, Tas
 use taskqueue_views::answer::QueueAnswer;
 use taskqueue_views::class_times::class_times;
 use taskqueue_views::cut::Length;
-use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::{
     counters, distance, fitted, fitted_words, folded, hanging, instant, plural, relative, short_distance,
 };
 use taskqueue_views::json::{detail_json, overview_json};
 use taskqueue_views::links::linked_line;
-use taskqueue_views::pause_words::pause_words;
 use taskqueue_views::shell_word::shell_word;
-use taskqueue_views::standstill::{standstill_remedy, standstill_words};
 use taskqueue_views::time_line::drawn;
-use taskqueue_views::what::what;
-use taskqueue_views::why::{deadline_words, failed_attempts, holder, kept_words, note};
+use taskqueue_views::words::event_words::event_words;
+use taskqueue_views::words::pause_words::pause_words;
+use taskqueue_views::words::standstill::{standstill_remedy, standstill_words};
+use taskqueue_views::words::what::what;
+use taskqueue_views::words::why::{deadline_words, failed_attempts, holder, kept_words, note};
 
 /// Printed if there are no tasks yet.
 pub(crate) const NO_TASKS: &str =

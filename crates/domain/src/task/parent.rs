@@ -1,8 +1,8 @@
 //! What a handler may do in its own queue: the permissions of a command that runs inside a run.
 
+use super::choosing::selection::{ClassFilter, Selection};
 use super::ids::TaskId;
 use super::new_task::NewTask;
-use super::selection::{ClassFilter, Selection};
 use super::task_class::TaskClass;
 use super::unique::OnConflict;
 

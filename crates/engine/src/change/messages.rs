@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::run::message::{Message, check_message};
+use taskqueue_domain::task::choosing::selection::ClassFilter;
 use taskqueue_domain::task::ids::{RunId, TaskId};
-use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_store::{MESSAGE_TO_TASK, Recipient};
 
 /// The result of sending a message to a task.

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::EngineResult;
+use taskqueue_domain::task::choosing::selection::{PageStart, Selection};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};
-use taskqueue_domain::task::selection::{PageStart, Selection};
 use taskqueue_store::Holder;
 
 /// How many tasks are changed in one transaction; limits how long others wait.

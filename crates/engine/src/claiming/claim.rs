@@ -15,7 +15,7 @@ use crate::upkeep::create_runs::move_schedules_on;
 use crate::upkeep::rescue::rescue_some;
 use taskqueue_domain::run::claimant::ClaimantId;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_host::clock::Moment;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use wildmatch::WildMatch;
 
 use taskqueue_domain::run::claimant::ClaimantId;
-use taskqueue_domain::task::task_choice::TaskChoice;
+use taskqueue_domain::task::choosing::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_process::identities::identity::ProcessIdentity;
 

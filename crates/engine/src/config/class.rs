@@ -10,7 +10,7 @@ use crate::handler::command::CommandHandler;
 use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::run::retention::Keeping;
-use taskqueue_domain::task::selection::ClassFilter;
+use taskqueue_domain::task::choosing::selection::ClassFilter;
 use taskqueue_domain::task::task_class::TaskClass;
 
 /// How runs of a class, or of all classes that match a pattern, are handled.

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskqueue_domain::monitoring::listen_address::ListenAddress;
-use taskqueue_domain::task::class_patterns::ClassPatterns;
+use taskqueue_domain::task::choosing::class_patterns::ClassPatterns;
 
 pub use self::announcements::{Announcements, Notify};
 pub use self::class::{ClassConfig, Classes};

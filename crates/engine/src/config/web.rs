@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::checks::check_user;
 use super::document::Document;
 use taskqueue_domain::limits::scope::Scope;
-use taskqueue_domain::task::class_patterns::ClassPatterns;
+use taskqueue_domain::task::choosing::class_patterns::ClassPatterns;
 
 /// The longest name of a login.
 const MAX_NAME_CHARS: usize = 60;

@@ -16,7 +16,7 @@ use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::run::retention::{KeepOfClass, Keeping};
 use taskqueue_domain::served::ServedClasses;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::task_class::{EXEC_CLASS, TaskClass};
 use taskqueue_domain::text::nearest::nearest_names;
 use taskqueue_store::Crash;

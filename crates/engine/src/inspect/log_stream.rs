@@ -14,9 +14,9 @@ use crate::context::Context;
 use crate::error::EngineResult;
 use taskqueue_domain::monitoring::follow::Followed;
 use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::choosing::selection::Selection;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::{Run, Task};
-use taskqueue_domain::task::selection::Selection;
 use taskqueue_process::signals::stop_signals::StopSignals;
 use taskqueue_store::StoreError;
 

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::{EngineError, EngineResult};
 use taskqueue_domain::limits::limit::Spread;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::class_patterns::ClassPatterns;
+use taskqueue_domain::task::choosing::class_patterns::ClassPatterns;
 use taskqueue_domain::task::dependencies::{LineNames, Prerequisite, resolve_names};
 use taskqueue_domain::task::new_task::{NewTask, TaskRequest};
 use taskqueue_domain::task::trace::Trace;

@@ -9,5 +9,6 @@ pub mod process_run;
 pub(crate) mod record;
 pub mod run_listener;
 pub mod runner;
+pub mod tick;
 pub mod try_class;
 pub(crate) mod unsaved;

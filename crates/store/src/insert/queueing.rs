@@ -17,11 +17,11 @@ use crate::rules::unique::find_holder;
 use crate::rules::visibility::visible_among;
 use crate::transitions::{Replacer, replace_task};
 use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::task::choosing::visible_tasks::VisibleTasks;
 use taskqueue_domain::task::dependencies::{Prerequisite, find_circle};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::{NewTask, QueueRefusal};
 use taskqueue_domain::task::unique::{Arrival, OnConflict, QueuedTask, Uniqueness};
-use taskqueue_domain::task::visible_tasks::VisibleTasks;
 
 /// Rows between two calls of `inserted`.
 const PART: usize = 10_000;

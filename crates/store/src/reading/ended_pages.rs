@@ -11,8 +11,8 @@ use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{SqlMoment, any_year, shortest};
 use crate::reading::status::PARTS;
 use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::choosing::selection::{PagePlace, PageStart};
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::{PagePlace, PageStart};
 
 /// A row's place in the order.
 type Place = (Option<SqlMoment>, i64);

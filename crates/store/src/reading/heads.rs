@@ -17,7 +17,7 @@ use crate::base::schema::task_queue_runs::dsl::{
 use crate::base::sql::SqlMoment;
 use crate::rules::limits::Obstacles;
 use taskqueue_domain::run::status::Stored;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::task_class::TaskClass;
 
 /// Runs that are read in queue order before classes are scanned.

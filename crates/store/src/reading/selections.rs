@@ -19,11 +19,11 @@ use crate::base::unmarked::AllUnmarked;
 use crate::reading::ended_pages::{length_of, load_ended};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
-use taskqueue_domain::task::data_filter::DataFilter;
+use taskqueue_domain::task::choosing::data_filter::DataFilter;
+use taskqueue_domain::task::choosing::selection::{ClassFilter, PagePlace, PageStart, Selection, StatusFilter};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::meta::Meta;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::selection::{ClassFilter, PagePlace, PageStart, Selection, StatusFilter};
 
 /// Ids in one statement.
 const IDS_PER_STATEMENT: usize = 1_000;

@@ -11,8 +11,8 @@ use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::run::status::RunStatus;
+use taskqueue_domain::task::choosing::selection::ClassFilter;
 use taskqueue_domain::task::ids::{RunId, TaskId};
-use taskqueue_domain::task::selection::ClassFilter;
 
 /// The kind of events that are messages to a task.
 pub const MESSAGE_TO_TASK: &str = "message-to-task";

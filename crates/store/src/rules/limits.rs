@@ -18,7 +18,7 @@ use crate::base::schema::task_queue_runs;
 use crate::journal::events::{NewEvent, insert_event};
 use crate::{Store, StoreResult};
 use taskqueue_domain::limits::limit::{ClassLimit, Obstacle, Rate};
-use taskqueue_domain::task::class_set::after_prefix;
+use taskqueue_domain::task::choosing::class_set::after_prefix;
 use taskqueue_domain::task::records::ClaimedRun;
 
 impl Store {

@@ -10,9 +10,9 @@ use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl::{id, parent_id, task_class, task_queue};
 use crate::rules::dependencies::IDS_PER_STATEMENT;
 use crate::{Store, StoreError, StoreResult};
+use taskqueue_domain::task::choosing::visible_tasks::VisibleTasks;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::QueueRefusal;
-use taskqueue_domain::task::visible_tasks::VisibleTasks;
 
 impl Store {
     /// Sets which tasks exist for the caller, and returns which did before.

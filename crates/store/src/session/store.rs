@@ -19,7 +19,7 @@ use crate::session::open_file::OpenFile;
 use crate::session::origin::Origin;
 use taskqueue_domain::run::retention::KeepOfClass;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::visible_tasks::VisibleTasks;
+use taskqueue_domain::task::choosing::visible_tasks::VisibleTasks;
 use taskqueue_host::net::patience::{LAST_ANSWER, Patience};
 use taskqueue_host::net::sockets::LibrarySocket;
 

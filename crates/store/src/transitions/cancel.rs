@@ -3,9 +3,9 @@
 
 use diesel::prelude::*;
 
-use super::end::end_waiting_run;
-use super::keep::keep_as_classes_state;
-use super::run_end::RunEnd;
+use super::ending::end::end_waiting_run;
+use super::ending::keep::keep_as_classes_state;
+use super::ending::run_end::RunEnd;
 use super::{enter_tasks, hold_idle};
 use crate::backend;
 use crate::base::cells::ShownText;

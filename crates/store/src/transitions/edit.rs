@@ -4,11 +4,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
-use super::end::end_waiting_run;
-use super::keep::keep_results_of;
+use super::ending::end::end_waiting_run;
+use super::ending::keep::keep_results_of;
+use super::ending::run_end::RunEnd;
 use super::meta::extend_meta;
 use super::recur::{free_time, skipped_time_after};
-use super::run_end::RunEnd;
 use super::{enter_tasks, keep_claims_out};
 use crate::backend::batch;
 use crate::base::connection::AnyConnection;

@@ -2,10 +2,10 @@
 
 use diesel::prelude::*;
 
-use super::end::end_waiting_run;
-use super::keep::keep_as_classes_state;
+use super::ending::end::end_waiting_run;
+use super::ending::keep::keep_as_classes_state;
+use super::ending::run_end::RunEnd;
 use super::keep_claims_out;
-use super::run_end::RunEnd;
 use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};

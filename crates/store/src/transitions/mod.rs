@@ -1,35 +1,29 @@
 //! Every change of a status, as compare-and-set: a write states the status (and token) from which it starts and must affect one
 //! row. Task and run change in one transaction (rule R4). The domain crate defines which changes are possible.
 
-mod aggregate;
-pub(crate) mod awaited_ends;
 mod cancel;
 pub(crate) mod claiming;
 mod configure;
 mod create;
 mod edit;
-mod end;
-mod end_many;
+pub(crate) mod ending;
 mod expire;
-mod keep;
 mod meta;
 mod overlap;
 mod recur;
 pub(crate) mod reject;
 mod replace;
 mod retry;
-mod run_end;
 mod schedule;
-mod set_aside;
 
 pub use self::cancel::{CancelAnswer, RunRequest};
 pub use self::configure::WantedSchedule;
 pub use self::edit::EditAnswer;
-pub(super) use self::keep::keep_as_classes_state;
+pub(super) use self::ending::keep::keep_as_classes_state;
+pub use self::ending::run_end::{Crash, EndCondition, EndResult, Lateness, Loss, RunEnd};
 pub use self::recur::Advanced;
 pub(super) use self::replace::{Replacer, replace_task};
 pub use self::retry::{NewStart, RestartAnswer};
-pub use self::run_end::{Crash, EndCondition, EndResult, Lateness, Loss, RunEnd};
 pub(super) use self::schedule::skips_times;
 pub use self::schedule::{ScheduleAnswer, ScheduleChange};
 pub use crate::transitions::claiming::choose::OutsideClaim;

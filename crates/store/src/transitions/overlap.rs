@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
 use super::cancel::{CancelAnswer, Cancelling, UNFINISHED_HEADS, cancel_task, open_run};
-use super::keep::keep_as_classes_state;
+use super::ending::keep::keep_as_classes_state;
 use super::keep_claims_out;
 use super::recur::{find_head, follow_settled, has_heads};
 use crate::backend;

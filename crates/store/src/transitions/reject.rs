@@ -9,7 +9,7 @@ use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_rejections::dsl;
 use crate::base::schema::task_queue_runs;
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
-use crate::transitions::run_end::Lateness;
+use crate::transitions::ending::run_end::Lateness;
 use taskqueue_domain::task::ids::RunId;
 
 /// Records a rejection. A task has at most one open run, so no other transaction records the same rejection at the same time.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use diesel::prelude::*;
 
-use super::end::end_waiting_run;
-use super::run_end::RunEnd;
+use super::ending::end::end_waiting_run;
+use super::ending::run_end::RunEnd;
 use crate::StoreResult;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;

@@ -4,11 +4,11 @@
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 
-use super::end::{end_waiting_row, keep_end};
-use super::keep::keep_as_classes_state;
+use super::ending::end::{end_waiting_row, keep_end};
+use super::ending::keep::keep_as_classes_state;
+use super::ending::run_end::RunEnd;
 use super::keep_claims_out;
 use super::recur::{move_to_free_time, skipped_time_after};
-use super::run_end::RunEnd;
 use crate::backend;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;

@@ -14,7 +14,7 @@ use crate::base::sql::{SqlMoment, any_year};
 use crate::reading::schedules as reading_schedules;
 use crate::reading::status::FINISHED;
 use crate::session::receipts::KEPT_SECS as RECEIPTS_KEPT_SECS;
-use crate::transitions::awaited_ends::missed_ends;
+use crate::transitions::ending::awaited_ends::missed_ends;
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::retention::{Keep, Retention};
 use taskqueue_domain::run::status::TaskStatus;

@@ -5,8 +5,8 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::answer;
-use crate::charts::{DAY, Figures, HOUR, Point, Shape};
+use crate::following::charts::{DAY, Figures, HOUR, Point, Shape};
+use crate::pages::parts::answer;
 use taskqueue_engine::inspect::ends::Ends;
 
 /// The size of a drawing, in its own units; the browser scales it to the width of the page.

@@ -5,12 +5,12 @@ use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::parts::{answer, cards, text, time};
-use super::pauses::{LINK, address};
-use super::{Page, Refresh, page as whole_page};
-use crate::address::encoded;
 use crate::app::Caller;
-use crate::login::Login;
+use crate::logins::login::Login;
+use crate::pages::parts::{answer, cards, text, time};
+use crate::pages::pauses::{LINK, address};
+use crate::pages::{Page, Refresh, page as whole_page};
+use crate::serving::address::encoded;
 use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::monitoring::spread::Spread;

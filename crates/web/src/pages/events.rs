@@ -4,13 +4,13 @@ use axum::extract::Query;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::parts::{answer, text};
-use super::task::events as event_table;
-use super::{Page, Refresh, page as whole_page};
-use crate::address::encoded;
+use crate::api::events::EventsQuery;
 use crate::app::Caller;
-use crate::events::EventsQuery;
-use crate::problem::Problem;
+use crate::pages::parts::{answer, text};
+use crate::pages::tasks::task::events as event_table;
+use crate::pages::{Page, Refresh, page as whole_page};
+use crate::serving::address::encoded;
+use crate::serving::problem::Problem;
 use taskqueue_engine::inspect::events::{EventFilter, KINDS, list};
 
 /// How many events a page lists.

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::parts::{cards, maybe_time, task_link, text};
-use super::{Page, Refresh, page as whole_page};
-use crate::address::encoded;
 use crate::app::Caller;
-use crate::login::Login;
+use crate::logins::login::Login;
+use crate::pages::parts::{cards, maybe_time, task_link, text};
+use crate::pages::{Page, Refresh, page as whole_page};
+use crate::serving::address::encoded;
 use chrono::{DateTime, Utc};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::text::outside_text::OutsideText;

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::{status_class, text};
+use crate::pages::parts::{status_class, text};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::dependencies::LinkedTask;
 use taskqueue_domain::task::ids::TaskId;

@@ -8,10 +8,10 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::html;
 use serde::Deserialize;
 
-use super::parts::text;
-use super::{Refresh, page as whole_page};
 use crate::app::App;
-use crate::guard::cookie_name;
+use crate::pages::parts::text;
+use crate::pages::{Refresh, page as whole_page};
+use crate::serving::guard::cookie_name;
 
 /// Where to go afterwards.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,16 +1,10 @@
 //! The pages, one file each. Text from outside reaches a page cleaned, by [`text`] or by the types of the domain; maud escapes it.
 
-pub(crate) mod ansi;
-pub(crate) mod changes;
 mod chart;
 pub(crate) mod classes;
-pub(crate) mod columns;
-pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod failures;
 mod graph;
-mod json_tree;
-pub(crate) mod log;
 pub(crate) mod login;
 pub(crate) mod now;
 mod parts;
@@ -18,21 +12,18 @@ pub(crate) mod pauses;
 pub(crate) mod runners;
 pub(crate) mod schedule;
 pub(crate) mod schedules;
-pub(crate) mod selections;
 pub(crate) mod settings;
-pub(crate) mod task;
 pub(crate) mod tasks;
-mod time_line;
 
 use axum::http::{StatusCode, Uri};
 use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use self::parts::text;
-use crate::address::API;
 use crate::assets;
-use crate::login::Login;
-use crate::problem::Problem;
+use crate::logins::login::Login;
+use crate::serving::address::API;
+use crate::serving::problem::Problem;
 use taskqueue_domain::task::ids::RunId;
 
 /// The answer of a page: for a problem, its page.

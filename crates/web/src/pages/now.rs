@@ -3,24 +3,24 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
-use super::chart::charts;
-use super::classes::work_table;
-use super::columns::task_table;
-use super::parts::{answer, bad_counter, cards, counter, maybe_time, task_link, text};
-use super::pauses::{LINK, address, in_effect, pause_all};
-use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
-use crate::charts::Figures;
-use crate::live::{Glance, Seen};
-use crate::login::Login;
+use crate::following::charts::Figures;
+use crate::following::live::{Glance, Seen};
+use crate::logins::login::Login;
+use crate::pages::chart::charts;
+use crate::pages::classes::work_table;
+use crate::pages::parts::{answer, bad_counter, cards, counter, maybe_time, task_link, text};
+use crate::pages::pauses::{LINK, address, in_effect, pause_all};
+use crate::pages::tasks::columns::task_table;
+use crate::pages::{Page, Refresh, page as whole_page};
 use taskqueue_domain::limits::pause::PauseScope;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_engine::inspect::doctor::Trouble;
 use taskqueue_engine::inspect::status::{ClassLine, RunnerLine};
 use taskqueue_views::answer::{QueueAnswer, queue_answer, sentence_of};
 use taskqueue_views::human::{distance, plural};
-use taskqueue_views::standstill::{standstill_remedy, standstill_words};
-use taskqueue_views::trouble::trouble_words;
+use taskqueue_views::words::standstill::{standstill_remedy, standstill_words};
+use taskqueue_views::words::trouble::trouble_words;
 
 /// How many classes are listed.
 const CLASSES: usize = 10;

@@ -7,14 +7,14 @@ use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::changes::back_to;
-use super::parts::{answer, text};
-use super::{Page, Refresh, page as whole_page};
-use crate::address::encoded;
 use crate::app::Caller;
-use crate::hidden::nothing_to_hide;
-use crate::login::Login;
-use crate::problem::Problem;
+use crate::logins::login::Login;
+use crate::pages::parts::{answer, text};
+use crate::pages::tasks::changes::back_to;
+use crate::pages::{Page, Refresh, page as whole_page};
+use crate::querying::hidden::nothing_to_hide;
+use crate::serving::address::encoded;
+use crate::serving::problem::Problem;
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::text::outside_text::{OutsideText, clean_line};
@@ -22,7 +22,7 @@ use taskqueue_domain::time::when::parse_duration;
 use taskqueue_engine::change::classes::nearest_if_unknown;
 use taskqueue_engine::change::pauses::{self, PauseRequest};
 use taskqueue_engine::{Context, EngineResult};
-use taskqueue_views::pause_words::pause_words;
+use taskqueue_views::words::pause_words::pause_words;
 
 /// What is paused or resumed. A name that is misspelt must not mean everything.
 #[derive(Clone, Debug, Deserialize)]

@@ -2,9 +2,9 @@
 
 use maud::html;
 
-use super::now::runner_table;
-use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
+use crate::pages::now::runner_table;
+use crate::pages::{Page, Refresh, page as whole_page};
 use taskqueue_engine::inspect::status::list_runners;
 
 /// How many runners are listed, those that have ended among them.

@@ -4,18 +4,18 @@ use axum::extract::Path;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::{answer, cards, maybe_time, task_link, task_status, text, time};
-use super::schedules::{actions, title};
-use super::{Page, Refresh, page as whole_page};
-use crate::address::encoded;
 use crate::app::Caller;
-use crate::login::Login;
+use crate::logins::login::Login;
+use crate::pages::parts::{answer, cards, maybe_time, task_link, task_status, text, time};
+use crate::pages::schedules::{actions, title};
+use crate::pages::{Page, Refresh, page as whole_page};
+use crate::serving::address::encoded;
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
 use taskqueue_engine::change::schedules::{ScheduleDetail, no_schedule, show};
 use taskqueue_views::links::waits_for_key;
-use taskqueue_views::what::what_of;
+use taskqueue_views::words::what::what_of;
 
 pub(crate) async fn page(caller: Caller, Path(id): Path<i64>) -> Page {
     let (detail, now) = caller

@@ -3,15 +3,15 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::parts::{button, cards, maybe_time, task_link, task_status, text, time};
-use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
-use crate::login::Login;
+use crate::logins::login::Login;
+use crate::pages::parts::{button, cards, maybe_time, task_link, task_status, text, time};
+use crate::pages::{Page, Refresh, page as whole_page};
 use taskqueue_domain::limits::scope::Scope;
 use taskqueue_domain::run::status::ScheduleStatus;
 use taskqueue_domain::task::records::Task;
 use taskqueue_engine::change::schedules::{Schedule, last_tasks, list};
-use taskqueue_views::what::what_of;
+use taskqueue_views::words::what::what_of;
 
 pub(crate) async fn page(caller: Caller) -> Page {
     let (schedules, last, now) = caller

@@ -2,9 +2,9 @@
 
 use maud::html;
 
-use super::parts::text;
-use super::{Page, Refresh, page as whole_page};
 use crate::app::Caller;
+use crate::pages::parts::text;
+use crate::pages::{Page, Refresh, page as whole_page};
 use taskqueue_engine::change::settings::list;
 
 pub(crate) async fn page(caller: Caller) -> Page {

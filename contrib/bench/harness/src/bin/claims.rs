@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use taskqueue_bench::{argument, number, print_seconds};
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_engine::DatabaseUrl;
 use taskqueue_store::{Claim, Store};

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use taskqueue_bench::{argument, by_threads, number};
-use taskqueue_domain::task::selection::{PageStart, Selection};
+use taskqueue_domain::task::choosing::selection::{PageStart, Selection};
 use taskqueue_engine::inspect::status::select_page;
 use taskqueue_engine::{Context, DatabaseUrl, Handlers};
 

@@ -11,8 +11,8 @@ use crate::error::{CliError, DONE, INTERRUPTED, NOT_FOUND, WAITED_TOO_LONG};
 use crate::output::Out;
 use crate::session::Session;
 use taskqueue_domain::run::claimant::ClaimantId;
+use taskqueue_domain::task::choosing::task_choice::TaskChoice;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::check_class_pattern;
 use taskqueue_engine::claiming::claim::{
     ClaimOutcome, ClaimRequest, InDoubt, MAX_COUNT, NotClaimable, Offer, WhyNot, can_be_ended, claim_in_doubt,
@@ -21,9 +21,9 @@ use taskqueue_engine::claiming::claim::{
 use taskqueue_engine::claiming::claimants::give_back;
 use taskqueue_engine::config::claimant_of_environment;
 use taskqueue_engine::{Context, EngineResult, StopSignals};
-use taskqueue_views::claim_line::claim_line;
 use taskqueue_views::human::instant;
-use taskqueue_views::why::sentence;
+use taskqueue_views::words::claim_line::claim_line;
+use taskqueue_views::words::why::sentence;
 
 /// How long the database may take to answer after a signal.
 const GRACE: Duration = Duration::from_secs(1);

@@ -6,8 +6,8 @@ use crate::output::clean::clean_line;
 use crate::session::Session;
 use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::run::message::Message;
+use taskqueue_domain::task::choosing::selection::ClassFilter;
 use taskqueue_domain::task::ids::TaskId;
-use taskqueue_domain::task::selection::ClassFilter;
 use taskqueue_engine::change::messages::{SentMessage, send_to_class, send_to_task};
 use taskqueue_views::human;
 

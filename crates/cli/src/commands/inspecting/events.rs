@@ -14,9 +14,9 @@ use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::time::when;
 use taskqueue_engine::inspect::events::{self, Event, EventFilter};
 use taskqueue_engine::{Context, output_has_no_reader};
-use taskqueue_views::event_words::event_words;
 use taskqueue_views::human::{folded, instant};
 use taskqueue_views::json::event_json;
+use taskqueue_views::words::event_words::event_words;
 
 /// Show or follow events: what operators, rescues and handlers did
 ///

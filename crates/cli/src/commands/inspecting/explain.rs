@@ -11,8 +11,8 @@ use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_domain::run::due::DueCondition;
+use taskqueue_domain::task::choosing::selection::Selection;
 use taskqueue_domain::task::records::Run;
-use taskqueue_domain::task::selection::Selection;
 use taskqueue_domain::text::error_words::error_words;
 use taskqueue_engine::Context;
 use taskqueue_engine::inspect::diagnosis::explain::{
@@ -22,7 +22,7 @@ use taskqueue_views::answer::{QueueAnswer, answer, answer_command, held_claim, q
 use taskqueue_views::clock::{clock_ahead, clock_words};
 use taskqueue_views::human::{count, distance, fitted, fitted_words, hanging, instant, plural, relative};
 use taskqueue_views::json::{explanation_json, queue_explanation_json};
-use taskqueue_views::why::{kept_words, sentence};
+use taskqueue_views::words::why::{kept_words, sentence};
 
 /// Explain why tasks do not run, and how to change that
 ///

@@ -15,7 +15,7 @@ use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
 use taskqueue_views::human::{fitted_words, plural, relative};
 use taskqueue_views::json::failures_json;
 use taskqueue_views::shell_word::shell_word;
-use taskqueue_views::why::final_words;
+use taskqueue_views::words::why::final_words;
 
 /// Group failed tasks by class and error, and show how to retry them
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::inspect::status::{self, RunnerLine, WorkLine};
 use taskqueue_views::human::{distance, fitted_words, relative};
-use taskqueue_views::pause_words::pause_words;
+use taskqueue_views::words::pause_words::pause_words;
 
 /// Show live runners and their current runs
 #[derive(Debug, Args)]

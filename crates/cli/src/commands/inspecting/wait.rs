@@ -12,9 +12,9 @@ use crate::output::Out;
 use crate::output::progress::Progress;
 use crate::session::Session;
 use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::task::choosing::selection::Selection;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::selection::Selection;
 use taskqueue_engine::inspect::wait::{Waited, wait_for_tasks};
 use taskqueue_views::human::plural;
 

@@ -16,12 +16,12 @@ use taskqueue_engine::inspect::doctor::{OwnFiles, Symptom, Trouble, examine, exa
 use taskqueue_engine::{Engine, Pooler, why_no_own_group};
 use taskqueue_views::clock::{clock_ahead, clock_words};
 use taskqueue_views::human::{fitted_words, relative};
-use taskqueue_views::hung::cancel_hung;
-use taskqueue_views::pause_words::resume_command;
 use taskqueue_views::shell_word::shell_word;
-use taskqueue_views::standstill::standstill_remedy;
-use taskqueue_views::trouble::{ids, trouble_words};
-use taskqueue_views::why::{deadline_words, holder};
+use taskqueue_views::words::hung::cancel_hung;
+use taskqueue_views::words::pause_words::resume_command;
+use taskqueue_views::words::standstill::standstill_remedy;
+use taskqueue_views::words::trouble::{ids, trouble_words};
+use taskqueue_views::words::why::{deadline_words, holder};
 
 /// How many claims are listed.
 const CLAIMS: i64 = 20;

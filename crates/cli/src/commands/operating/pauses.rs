@@ -13,7 +13,7 @@ use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
 use taskqueue_domain::limits::pause::{Pause, PauseMode, PauseScope};
 use taskqueue_engine::change::pauses::{self, PauseRequest};
 use taskqueue_views::human::{plural, relative};
-use taskqueue_views::pause_words::{by, resume_command};
+use taskqueue_views::words::pause_words::{by, resume_command};
 
 /// Stop claiming work for a class, a runner, or everything
 ///

@@ -15,9 +15,9 @@ use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs}
 use crate::output::table::{Field, Tone, render_without_empty};
 use crate::session::Session;
 use taskqueue_domain::run::status::{ScheduleStatus, Stored};
+use taskqueue_domain::task::choosing::selection::Selection;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
-use taskqueue_domain::task::selection::Selection;
 use taskqueue_domain::task::unique::{OnConflict, check_key};
 use taskqueue_domain::time::recurrence::Overlap;
 use taskqueue_domain::time::when::parse_instant;
@@ -28,7 +28,7 @@ use taskqueue_engine::{Context, EngineResult};
 use taskqueue_views::human::{fitted_words, hanging, instant, relative};
 use taskqueue_views::json::{Object, task_json};
 use taskqueue_views::links::waits_for_key;
-use taskqueue_views::what::what_of;
+use taskqueue_views::words::what::what_of;
 
 /// Manage recurring tasks
 ///

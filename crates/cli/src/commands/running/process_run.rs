@@ -14,7 +14,7 @@ use taskqueue_domain::task::ids::RunId;
 use taskqueue_engine::StopSignals;
 use taskqueue_engine::running::process_run::{ProcessOptions, process_runs};
 use taskqueue_views::human::plural;
-use taskqueue_views::why::is_or_are;
+use taskqueue_views::words::why::is_or_are;
 
 /// Claim the first waiting run and execute it
 ///

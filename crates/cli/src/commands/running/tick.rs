@@ -11,8 +11,8 @@ use crate::session::Session;
 use crate::views::final_failures::failure_printer;
 use crate::views::outcome::{Narrator, tell_processed};
 use taskqueue_engine::StopSignals;
-use taskqueue_engine::tick::tick;
-use taskqueue_views::standstill::{standstill_remedy, standstill_words};
+use taskqueue_engine::running::tick::tick;
+use taskqueue_views::words::standstill::{standstill_remedy, standstill_words};
 
 /// Create runs for due tasks and process them, from one crontab line
 ///

@@ -8,7 +8,7 @@ use crate::output::progress::Progress;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
 use taskqueue_engine::upkeep::migrate;
-use taskqueue_views::trouble::cluster_words;
+use taskqueue_views::words::trouble::cluster_words;
 
 /// Create or update the tables of a database server
 ///

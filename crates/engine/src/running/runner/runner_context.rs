@@ -11,7 +11,7 @@ use crate::outbox::outcomes::prepared;
 use crate::running::runner::lease::{Holding, Leases};
 use crate::running::runner::stopping::Stopping;
 use taskqueue_domain::settings::Settings;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::RunnerId;
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_host::clock::Moment;

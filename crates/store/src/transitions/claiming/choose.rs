@@ -11,9 +11,9 @@ use crate::journal::events::NewEvent;
 use crate::reading::heads::{Head, HeadRow, head_of, rejection_by};
 use crate::rules::limits::Obstacles;
 use taskqueue_domain::run::status::Stored;
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
+use taskqueue_domain::task::choosing::task_choice::TaskChoice;
 use taskqueue_domain::task::records::ClaimedRun;
-use taskqueue_domain::task::task_choice::TaskChoice;
 use taskqueue_domain::task::task_class::TaskClass;
 
 /// A claimant, what it is offered, and for how long.

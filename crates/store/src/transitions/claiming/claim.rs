@@ -8,11 +8,11 @@ use crate::base::schema::task_queue_runs;
 use crate::rules::key_slots::take_key_slot;
 use crate::rules::limits::Obstacles;
 use crate::transitions::claiming::start::{already_claimed, held_with, start_waiting};
-use crate::transitions::set_aside::UnreadableRuns;
+use crate::transitions::ending::set_aside::UnreadableRuns;
 use crate::{Store, StoreError, StoreResult};
 use taskqueue_domain::limits::limit::{KeyLimit, Obstacle};
 use taskqueue_domain::run::status::{RunStatus, Stored};
-use taskqueue_domain::task::class_set::ClassSet;
+use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 

@@ -18,7 +18,7 @@ use crate::rules::limits::Obstacles;
 use crate::session::origin::Origin;
 use crate::transitions::claiming::choose::{OutsideClaim, first_chosen};
 use crate::transitions::claiming::start::{ENDS_PER_TRANSACTION, StartedRun, load_held, start_waiting};
-use crate::transitions::set_aside::UnreadableRuns;
+use crate::transitions::ending::set_aside::UnreadableRuns;
 use crate::{Store, StoreResult};
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
