@@ -1,4 +1,4 @@
-//! What it costs to run a handler beside what it costs to start a program at all: `/bin/true` through `os::child` and
+//! What it costs to run a handler beside what it costs to start a program at all: `/bin/true` through `children::child` and
 //! through `handler::command`, against a bare loop of the standard library's `Command` with pipes for its input and its
 //! outputs, on the same number of threads. docs/performance.md has the figures.
 //!
@@ -44,10 +44,10 @@ fn main() {
         println!("{only}: {:.0} starts/s", rate(way, number("--threads", 8), starts));
         return;
     }
-    let ways: [(&str, Way); 3] = [("a bare loop", bare), ("os::child", child), ("handler::command", command)];
+    let ways: [(&str, Way); 3] = [("a bare loop", bare), ("child process", child), ("handler::command", command)];
     println!("{starts} starts of {PROGRAM} in each of {rounds} rounds; starts a second, medians\n");
     println!(
-        "| threads | a bare loop | os::child | ratio | handler::command | ratio |\n| --: | --: | --: | --: | --: | --: |"
+        "| threads | a bare loop | child process | ratio | handler::command | ratio |\n| --: | --: | --: | --: | --: | --: |"
     );
     for threads in THREADS {
         // In turns, so that whatever else the machine does slows all of them; the ratio is that of one round.

@@ -1,5 +1,6 @@
 //! What all handlers share.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,19 +66,23 @@ pub(crate) struct SelfDescription {
 #[derive(Clone)]
 pub(crate) struct App(Arc<Shared>);
 
-struct Shared {
-    options: WebOptions,
-    description: SelfDescription,
+/// What all requests use.
+pub(crate) struct Shared {
+    pub(crate) options: WebOptions,
+    pub(crate) description: SelfDescription,
     configuration: CurrentConfiguration,
     database: Database,
-    live: Live,
-    charts: Charts,
-    classes: Cached<(Vec<ClassLine>, bool)>,
-    troubles: Cached<Vec<Trouble>>,
-    logs: Logs,
-    feed: Feed,
-    rates: Rates,
-    open_requests: Shares<String>,
+    pub(crate) live: Live,
+    pub(crate) charts: Charts,
+    /// The work of the classes, and whether some are not counted.
+    pub(crate) classes: Cached<(Vec<ClassLine>, bool)>,
+    /// What `doctor` finds in the tables.
+    pub(crate) troubles: Cached<Vec<Trouble>>,
+    pub(crate) logs: Logs,
+    pub(crate) feed: Feed,
+    pub(crate) rates: Rates,
+    /// The requests that each login has open, streams too.
+    pub(crate) open_requests: Shares<String>,
 }
 
 impl App {
@@ -115,16 +120,16 @@ impl App {
 
     /// Returns the login that a proxy names.
     pub(crate) async fn named_login(&self, peer: Peer, headers: &HeaderMap) -> Option<Login> {
-        let key = self.0.configuration.read().await.proxy_users.named(peer, headers)?;
+        let key = self.configuration.read().await.proxy_users.named(peer, headers)?;
         self.login_with(&key).await
     }
 
     /// Returns the login whose token has this digest. A server that only reads grants no more than that, so its pages show no
     /// buttons.
     async fn login_with(&self, sha256: &str) -> Option<Login> {
-        let mut login = self.0.configuration.read().await.logins.find(sha256).cloned()?;
-        self.0.configuration.note_use(&login);
-        if self.options().is_read_only {
+        let mut login = self.configuration.read().await.logins.find(sha256).cloned()?;
+        self.configuration.note_use(&login);
+        if self.options.is_read_only {
             login.may = Scope::Read;
         }
         Some(login)
@@ -132,50 +137,15 @@ impl App {
 
     /// Returns the classes whose data is hidden.
     pub(crate) fn hidden_data(&self) -> Option<ClassPatterns> {
-        self.0.configuration.last().hidden_data.clone()
+        self.configuration.last().hidden_data.clone()
     }
+}
 
-    pub(crate) fn options(&self) -> &WebOptions {
-        &self.0.options
-    }
+impl Deref for App {
+    type Target = Shared;
 
-    pub(crate) fn description(&self) -> SelfDescription {
-        self.0.description
-    }
-
-    pub(crate) fn rates(&self) -> &Rates {
-        &self.0.rates
-    }
-
-    /// The requests that each login has open, streams too.
-    pub(crate) fn open_requests(&self) -> &Shares<String> {
-        &self.0.open_requests
-    }
-
-    pub(crate) fn live(&self) -> &Live {
-        &self.0.live
-    }
-
-    pub(crate) fn feed(&self) -> &Feed {
-        &self.0.feed
-    }
-
-    pub(crate) fn logs(&self) -> &Logs {
-        &self.0.logs
-    }
-
-    pub(crate) fn charts(&self) -> &Charts {
-        &self.0.charts
-    }
-
-    /// The work of the classes, and whether some are not counted.
-    pub(crate) fn classes(&self) -> &Cached<(Vec<ClassLine>, bool)> {
-        &self.0.classes
-    }
-
-    /// What `doctor` finds in the tables.
-    pub(crate) fn troubles(&self) -> &Cached<Vec<Trouble>> {
-        &self.0.troubles
+    fn deref(&self) -> &Shared {
+        &self.0
     }
 }
 
@@ -198,7 +168,7 @@ impl Caller {
         &self,
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.app.0.database.call(&self.user(), self.limited(act)).await
+        self.app.database.call(&self.user(), self.limited(act)).await
     }
 
     /// Like [`Self::call`]. The answer, which can be large, is shown in the thread that asks the database.
@@ -207,7 +177,7 @@ impl Caller {
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
         show: impl FnOnce(T) -> V + Send + 'static,
     ) -> Result<V, Problem> {
-        self.app.0.database.call_or_undo(&self.user(), self.limited(act), show, |_, _| ()).await
+        self.app.database.call_or_undo(&self.user(), self.limited(act), show, |_, _| ()).await
     }
 
     /// Like [`Self::call`]. If the client goes before it gets its answer, `undo` gets that.
@@ -216,7 +186,7 @@ impl Caller {
         act: impl FnOnce(&mut Context) -> EngineResult<T> + Send + 'static,
         undo: impl FnOnce(&mut Context, T) + Send + 'static,
     ) -> Result<T, Problem> {
-        self.app.0.database.call_or_undo(&self.user(), self.limited(act), |answered| answered, undo).await
+        self.app.database.call_or_undo(&self.user(), self.limited(act), |answered| answered, undo).await
     }
 
     /// Returns the name of the login in events.

@@ -62,17 +62,6 @@ each_engine! {
         assert_eq!((&after["runs"][1]["status"], &after["runs"][1]["error_code"]), (&"timeout".into(), &"runner-died".into()));
         assert_eq!(after["task"]["failed_retries"], 1);
     }
-
-    fn two_create_runs_at_once_create_one_run_for_each_task(db) {
-        db.configure(ECHO);
-        let batch = "{\"class\":\"echo\"}\n".repeat(50);
-        db.cli().stdin(batch).run(&["queue", "--batch", "-"]).ok();
-        let both = [db.cli().spawn(&["create-runs", "--json"]), db.cli().spawn(&["create-runs", "--json"])];
-        let created: i64 = both.into_iter().map(|child| finish(child).json()["created"].as_i64().unwrap()).sum();
-        assert_eq!(created, 50);
-        assert_eq!(db.number("SELECT COUNT(DISTINCT \"TaskQueueId\") AS value FROM \"TaskQueueRuns\""), 50);
-        assert_eq!(task(db, "50")["status"], "scheduled");
-    }
 }
 
 #[test]

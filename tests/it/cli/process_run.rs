@@ -140,14 +140,6 @@ each_engine! {
         assert!(error.contains("\"elsewhere\" has no handler here"), "{error}");
         assert_eq!(task(db, "1")["status"], "scheduled");
     }
-
-    fn two_process_runs_at_once_never_take_the_same_run(db) {
-        db.configure(ECHO);
-        waiting_runs(db, 12);
-        let both = [db.cli().spawn(&["process-run", "--drain", "--json"]), db.cli().spawn(&["process-run", "--drain", "--json"])];
-        let processed: i64 = both.into_iter().map(|child| finish(child).json()["processed"].as_i64().unwrap()).sum();
-        assert_eq!((processed, count_successes(db)), (12, 12));
-    }
 }
 
 #[test]

@@ -70,15 +70,4 @@ each_engine! {
         let after = detail(db, &id);
         assert_eq!((&after["task"]["failed_retries"], &after["why"]["reason"]), (&1.into(), &"not_yet".into()));
     }
-
-    fn two_ticks_at_once_run_every_task_once(db) {
-        db.configure(ECHO);
-        db.cli().stdin("{\"class\":\"echo\"}\n".repeat(12)).run(&["queue", "--batch", "-"]).ok();
-        for tick in [db.cli().spawn(&["tick"]), db.cli().spawn(&["tick"])] {
-            assert_eq!(finish(tick).stderr, "");
-        }
-        db.cli().run(&["tick"]).ok();
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\" WHERE \"Status\" = 'success'"), 12);
-        assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 12);
-    }
 }

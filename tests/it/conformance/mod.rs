@@ -29,7 +29,6 @@ pub mod schema;
 mod scheme;
 mod snapshot;
 mod starts;
-mod transitions;
 mod unmarked;
 mod wait;
 mod worker;

@@ -73,7 +73,7 @@ pub(crate) async fn stream(
         filter = caller.call(move |ctx| subject_of(ctx, filter)).await?;
     }
     // Before the answer, so that its reader gets every event from then on.
-    let subscription = caller.app.feed().subscribe().await?;
+    let subscription = caller.app.feed.subscribe().await?;
     let (lines, receiver) = mpsc::channel(LINES_AHEAD);
     let after = after.unwrap_or(subscription.passed.last_id);
     let mut reader = Reader { caller, filter, after, lines };
@@ -122,7 +122,7 @@ impl Reader {
     /// Sends what the feed had passed before the subscription.
     async fn catch_up(&mut self, subscription: &Subscription) -> Result<(), Ended> {
         while self.after < subscription.passed.last_id {
-            let page = self.caller.app.feed().page(&subscription.passed, self.after).await.map_err(|_| Ended)?;
+            let page = self.caller.app.feed.page(&subscription.passed, self.after).await.map_err(|_| Ended)?;
             for event in page.events {
                 self.send(&Line::of(event)).await?;
             }

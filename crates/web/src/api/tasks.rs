@@ -48,16 +48,16 @@ type Shown = Result<JsonAnswer<Object>, Problem>;
 
 /// Lists every address of the server, and the scope that it needs.
 pub(crate) async fn index(State(app): State<App>) -> JsonAnswer<Value> {
-    JsonAnswer((app.description().routes)())
+    JsonAnswer((app.description.routes)())
 }
 
 /// Returns the OpenAPI document.
 pub(crate) async fn openapi(State(app): State<App>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], (app.description().openapi)())
+    ([(CONTENT_TYPE, "application/json")], (app.description.openapi)())
 }
 
 pub(crate) async fn status(State(app): State<App>) -> Shown {
-    let seen = app.live().glance().await?;
+    let seen = app.live.glance().await?;
     // A program must not mistake old figures for new ones.
     seen.problem.map_or_else(|| Ok(JsonAnswer(overview_json(&seen.glance.overview))), Err)
 }

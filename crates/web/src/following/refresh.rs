@@ -1,59 +1,37 @@
 //! Files that a running server reads again while requests come: at most once a second, and never two requests at once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// How old what was read may be when a request comes.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// When files were read last, and whether they are being read now.
+/// When files were read last; locked while they are read.
 #[derive(Clone)]
-pub(crate) struct Refresh(Arc<Mutex<State>>);
-
-struct State {
-    read_at: Instant,
-    is_reading: bool,
-}
+pub(crate) struct Refresh(Arc<Mutex<Instant>>);
 
 impl Refresh {
     /// Of files that have just been read.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(State { read_at: Instant::now(), is_reading: false })))
+        Self(Arc::new(Mutex::new(Instant::now())))
     }
 
     /// Calls `read` if it is time, on a thread that may block, and waits for it. While it runs, other requests go on with what was
     /// read before: older content must not replace newer.
     pub(crate) async fn run(&self, read: impl FnOnce() + Send + 'static) {
-        let Some(turn) = self.turn() else { return };
+        let Ok(mut read_at) = Arc::clone(&self.0).try_lock_owned() else { return };
+        if read_at.elapsed() < READ_EVERY {
+            return;
+        }
         // It ends what it began even if the client of this request has gone by then.
         let _ = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            *read_at = Instant::now();
             read();
         })
         .await;
-    }
-
-    fn turn(&self) -> Option<Turn> {
-        let mut state = self.locked();
-        let begins = !state.is_reading && state.read_at.elapsed() >= READ_EVERY;
-        state.is_reading |= begins;
-        begins.then(|| Turn(self.clone()))
-    }
-
-    fn locked(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Lets others read when dropped, also after a panic.
-struct Turn(Refresh);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut state = self.0.locked();
-        (state.read_at, state.is_reading) = (Instant::now(), false);
     }
 }
 
@@ -76,8 +54,8 @@ mod tests {
             }
         };
         let make_old = || {
-            let mut state = refresh.locked();
-            state.read_at = state.read_at.checked_sub(READ_EVERY).unwrap_or(state.read_at);
+            let mut read_at = refresh.0.try_lock().expect("nobody reads");
+            *read_at = read_at.checked_sub(READ_EVERY).unwrap_or(*read_at);
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let Ok(runtime) = runtime else { panic!("no runtime") };
@@ -92,12 +70,9 @@ mod tests {
             refresh.run(count()).await;
             assert_eq!(reads.load(Ordering::SeqCst), 0, "another request does not read meanwhile");
             drop(release);
-            let ended = async {
-                while refresh.locked().is_reading {
-                    tokio::task::yield_now().await;
-                }
-            };
-            assert!(tokio::time::timeout(Duration::from_secs(60), ended).await.is_ok(), "the reading ends");
+            let ended = tokio::time::timeout(Duration::from_secs(60), refresh.0.lock()).await;
+            assert!(ended.is_ok(), "the reading ends");
+            drop(ended);
             make_old();
             refresh.run(count()).await;
             assert_eq!(reads.load(Ordering::SeqCst), 2);

@@ -20,14 +20,14 @@ pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(20);
 
 /// An event `changed` at once, and whenever the figures of the first page have changed.
 pub(crate) async fn changes(caller: Caller) -> impl IntoResponse {
-    let (version, watching) = caller.app.live().watch();
+    let (version, watching) = caller.app.live.watch();
     events(caller, version, watching)
 }
 
 /// An event `changed` at once, whenever there is new output, and when the run has ended.
 pub(crate) async fn log_changes(caller: Caller, Path(id): Path<RunId>) -> Result<impl IntoResponse, Problem> {
     // Before the question: so no end is missed.
-    let followed = caller.app.logs().follow(id)?;
+    let followed = caller.app.logs.follow(id)?;
     let size = caller.call(move |ctx| output_size(ctx, id)).await?;
     let changes = if size.is_final { channel(size).1 } else { followed };
     Ok(events(caller, changes, ()))

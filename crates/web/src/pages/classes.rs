@@ -38,7 +38,7 @@ pub(crate) async fn page(caller: Caller, Query(Shown { name }): Query<Shown>) ->
             Ok((list(ctx)?, limits::list(ctx)?, times, ctx.now()?))
         })
         .await?;
-    let work = caller.app.classes().get().await.unwrap_or_default();
+    let work = caller.app.classes.get().await.unwrap_or_default();
     let (work, has_more) = &*work;
     let body = html! {
         h1 { "Classes" }

@@ -67,8 +67,8 @@ pub(crate) fn own_path(to: &str) -> &str {
 
 /// Sets the cookie of the login to this value, with its attributes.
 fn redirect(app: &App, to: &str, value: &str) -> Response {
-    let secure = if app.options().https.is_used() { "; Secure" } else { "" };
-    let cookie = format!("{}={value}; HttpOnly; SameSite=Strict{secure}", cookie_name(app.options()));
+    let secure = if app.options.https.is_used() { "; Secure" } else { "" };
+    let cookie = format!("{}={value}; HttpOnly; SameSite=Strict{secure}", cookie_name(&app.options));
     ([(SET_COOKIE, cookie)], Redirect::to(to)).into_response()
 }
 

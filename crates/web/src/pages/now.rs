@@ -26,8 +26,8 @@ use taskqueue_views::words::trouble::trouble_words;
 const CLASSES: usize = 10;
 
 pub(crate) async fn page(Caller { app, login }: Caller) -> Page {
-    let (seen, classes, troubles) = tokio::join!(app.live().glance(), app.classes().get(), app.troubles().get());
-    let figures = app.charts().figures().await;
+    let (seen, classes, troubles) = tokio::join!(app.live.glance(), app.classes.get(), app.troubles.get());
+    let figures = app.charts.figures().await;
     let (classes, troubles) = (classes.unwrap_or_default(), troubles.unwrap_or_default());
     let body = body(&seen?, &classes.0, &troubles, &figures, &login);
     Ok(whole_page("Now", "/", Some(&login), Refresh::OnChanges, &body))

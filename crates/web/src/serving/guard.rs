@@ -31,7 +31,7 @@ const SECURE_COOKIE_NAME: &str = "__Host-taskqueue-login";
 pub(crate) async fn every_request(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with(API);
     let checked = check_host(&app, request.headers())
-        .and_then(|()| check_origin(app.options(), request.method(), request.headers()))
+        .and_then(|()| check_origin(&app.options, request.method(), request.headers()))
         .and_then(|()| check_query(request.uri()));
     let mut response = match checked {
         Ok(()) => explained(next.run(request).await, is_api).await,
@@ -99,14 +99,14 @@ pub(crate) async fn with_login(app: App, needs: Needs, mut request: Request, nex
         return if is_api { Problem::no_login().into_response() } else { to_login(&request) };
     };
     let checked = check_site_is_named(&login, request.method(), request.headers())
-        .and_then(|()| check_needs(app.options(), &login, needs));
+        .and_then(|()| check_needs(&app.options, &login, needs));
     if let Err(problem) = checked {
         return refuse(problem, is_api, Some(&login));
     }
-    if let Err(rest) = app.rates().count(&login.name, Instant::now()) {
+    if let Err(rest) = app.rates.count(&login.name, Instant::now()) {
         return refuse(Problem::too_many(&login.name, rest), is_api, Some(&login));
     }
-    let Some(open) = app.open_requests().take(&login.name) else {
+    let Some(open) = app.open_requests.take(&login.name) else {
         return refuse(Problem::too_many_open(&login.name), is_api, Some(&login));
     };
     request.extensions_mut().insert(login.clone());
@@ -147,7 +147,7 @@ fn check_needs(options: &WebOptions, login: &Login, Needs { may, checks_class }:
 /// Returns who sends these headers: by `Authorization: Bearer`, by the cookie of the login page, or named by a proxy.
 async fn login_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Option<Login> {
     let header = headers.get(AUTHORIZATION).and_then(|value| bearer_token(value.to_str().ok()?));
-    let name = cookie_name(app.options());
+    let name = cookie_name(&app.options);
     let cookies =
         headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
     let cookie =
@@ -203,7 +203,7 @@ fn refuse(problem: Problem, is_api: bool, login: Option<&Login>) -> Response {
 fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
     let mut hosts = headers.get_all(HOST).iter();
     let host = hosts.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let options = app.options();
+    let options = &app.options;
     // A proxy may have checked another one of several.
     if hosts.next().is_none() && is_known_host(options, host) {
         return Ok(());

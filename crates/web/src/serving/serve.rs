@@ -132,15 +132,15 @@ async fn accept(listener: &Listener, app: &App, mut stop: oneshot::Receiver<()>)
     let readers = tokio::spawn({
         let app = app.clone();
         async move {
-            let live = app.live();
-            let charts = app.charts().fill(|| live.changed());
+            let live = &app.live;
+            let charts = app.charts.fill(|| live.changed());
             tokio::join!(
                 live.poll(),
-                app.feed().poll(),
-                app.logs().poll(),
+                app.feed.poll(),
+                app.logs.poll(),
                 charts,
-                app.classes().follow(live),
-                app.troubles().follow(live)
+                app.classes.follow(live),
+                app.troubles.follow(live)
             )
         }
     });
