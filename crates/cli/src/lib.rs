@@ -152,7 +152,7 @@ impl App {
 
     fn command(&self) -> clap::Command {
         let after = format!(
-            "`help VERB` explains a verb, `help all` describes all of them.\n`help TOPIC` explains: {}",
+            "`help COMMAND` explains a command, `help all` describes all of them.\n`help TOPIC` explains: {}",
             topics::list().collect::<Vec<_>>().join(", ")
         );
         self.named_command(verb_groups::compact(Cli::command().after_help(after), output::help_width()))
@@ -319,7 +319,8 @@ fn no_page(word: &str, command: &clap::Command) -> CliError {
         Some(ours) => format!("; did you mean \"{ours}\"?"),
         None => error::did_you_mean(&nearest_names(word, known)),
     };
-    CliError::usage(format!("there is no verb or topic \"{word}\"{meant}")).with_hint("`taskqueue --help` lists both")
+    CliError::usage(format!("there is no command or topic \"{word}\"{meant}"))
+        .with_hint("`taskqueue --help` lists both")
 }
 
 /// The width of help text if it is unknown, and the largest width.

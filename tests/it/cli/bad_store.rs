@@ -46,7 +46,7 @@ fn help_is_the_same_as_a_verb_and_as_an_option() {
     for args in [&["help", "exit"][..], &["man", "exit"]] {
         let (error, hint) = error_and_hint(&cli.run(args).fails(2));
         assert!(
-            error.contains("there is no verb or topic \"exit\"") && hint.contains("`taskqueue --help` lists both"),
+            error.contains("there is no command or topic \"exit\"") && hint.contains("`taskqueue --help` lists both"),
             "{error}\n{hint}"
         );
     }

@@ -88,7 +88,7 @@ fn a_foreign_verb_leads_to_ours_and_an_unknown_page_to_the_nearest() {
     assert_eq!(error["error"]["hint"], "type 'taskqueue queue'");
     for args in [["help", "selction"], ["man", "selction"]] {
         let (error, _) = error_and_hint(&cli.run(&args).fails(2));
-        let expected = "error: there is no verb or topic \"selction\"; did you mean \"selections\"";
+        let expected = "error: there is no command or topic \"selction\"; did you mean \"selections\"";
         assert!(error.starts_with(expected), "{error}");
     }
     let (error, _) = error_and_hint(&cli.run(&["help", "scheduel"]).fails(2));

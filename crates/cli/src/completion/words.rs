@@ -84,7 +84,7 @@ pub(super) fn with_offers(command: Command, asker: &Arc<Asker>) -> Command {
     let verbs = command.get_subcommands().map(|verb| verb.get_name().to_owned());
     let about: Vec<String> = verbs.chain(topics::list().map(str::to_owned)).collect();
     let help = Command::new("help")
-        .about("Print the help of a verb or a topic")
+        .about("Print the help of a command or a topic")
         .arg(Arg::new("about").value_parser(PossibleValuesParser::new(about)));
     command.subcommand(help).mut_subcommands(|verb| {
         let name = verb.get_name().to_owned();

@@ -19,8 +19,8 @@ use taskqueue_views::human;
     after_help = "Examples:\n  taskqueue man queue | man -l -\n  taskqueue man selections | man -l -\n  taskqueue man --directory ~/man"
 )]
 pub(crate) struct ManArgs {
-    /// Verb, verb and action (schedule edit), or topic [default: the program itself]
-    #[arg(value_name = "VERB", conflicts_with = "directory")]
+    /// Command (queue), command and action (schedule edit), or topic [default: the program itself]
+    #[arg(value_name = "COMMAND", conflicts_with = "directory")]
     verb: Vec<String>,
     /// Write all pages to this directory, and create it if it does not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

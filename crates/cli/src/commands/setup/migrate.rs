@@ -12,7 +12,7 @@ use taskqueue_views::words::trouble::cluster_words;
 
 /// Create or update the tables of a database server
 ///
-/// One process migrates at a time. A SQLite store does not need this: every verb migrates it.
+/// One process migrates at a time. A SQLite store does not need this: every command migrates it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  taskqueue db migrate --dry-run\n  taskqueue db migrate")]
 pub(crate) struct MigrateArgs {
