@@ -33,6 +33,7 @@ pub(crate) struct PauseArgs {
 /// Stop claiming work, and let runners exit after their current run
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "taskqueue drain (--all | --class CLASS | --runner NAME) [OPTIONS]",
     after_help = "Examples:\n  taskqueue drain --all --reason 'upgrade' --for 1h\n  taskqueue drain --runner mail-1"
 )]
 pub(crate) struct DrainArgs {
@@ -47,6 +48,7 @@ pub(crate) struct DrainArgs {
 /// A run in progress may continue for `stop_wait_secs` of the configuration. It is then released.
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "taskqueue stop (--all | --class CLASS | --runner NAME) [OPTIONS]",
     after_help = "Examples:\n  taskqueue stop --all --reason 'the disk is full'\n  taskqueue stop --class 'mail.*' --for 1h"
 )]
 pub(crate) struct StopArgs {
@@ -58,10 +60,13 @@ pub(crate) struct StopArgs {
 
 /// End a pause, a drain or a stop
 ///
-/// --all ends the order of `pause --all`, `drain --all` or `stop --all`. Orders for single classes and runners stay; `resume`
-/// names them.
+/// `resume --all` ends only a `pause --all`, `drain --all` or `stop --all`. Pauses of single classes and runners stay, and `resume`
+/// lists them.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  taskqueue resume --all\n  taskqueue resume --class mail.send")]
+#[command(
+    override_usage = "taskqueue resume (--all | --class CLASS | --runner NAME) [OPTIONS]",
+    after_help = "Examples:\n  taskqueue resume --all\n  taskqueue resume --class mail.send"
+)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     target: TargetArgs,

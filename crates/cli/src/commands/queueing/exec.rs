@@ -22,6 +22,7 @@ use taskqueue_engine::queueing::queue::ClassCheck;
 /// the configuration has `[exec] enabled = true`.
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "taskqueue exec [OPTIONS] PROGRAM [ARGUMENT]...\n       taskqueue exec [OPTIONS] --shell LINE",
     after_help = "Examples:\n  taskqueue exec tar czf /backup/home.tar.gz /home\n  taskqueue exec --run make test\n  taskqueue exec --env LANG --env MODE=fast ./report\n  taskqueue exec --in 2h notify-send 'tea is ready'\n  taskqueue exec --shell 'sort names | uniq -c > counts'"
 )]
 pub(crate) struct ExecArgs {

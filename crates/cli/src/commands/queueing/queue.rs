@@ -32,6 +32,7 @@ use taskqueue_views::shell_word::shell_word;
 /// or none.
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "taskqueue queue [OPTIONS] CLASS [DATA]\n       taskqueue queue [OPTIONS] --batch FILE",
     after_help = "Examples:\n  taskqueue queue mail.send '{\"to\":\"ann@example.org\"}'\n  taskqueue queue report.daily --at 'tomorrow 03:00'\n  taskqueue queue report.send --after 4711\n  generate-tasks | taskqueue queue --batch -\n  taskqueue queue --batch mails.ndjson --rate 100/1m --at 'tomorrow 08:00'"
 )]
 pub(crate) struct QueueArgs {
@@ -44,7 +45,7 @@ pub(crate) struct QueueArgs {
     /// Queue every line of this file (`-`: standard input), all or none
     #[arg(long, value_name = "FILE", conflicts_with = "class")]
     batch: Option<PathBuf>,
-    /// Spread the tasks of the batch over time, N in each period of this length, from --at or --in on, else from now on: 10/1m
+    /// Spread the batch over time: N tasks in each period of this length, starting at --at or --in, else now: 10/1m
     #[arg(long, value_name = "N/TIME")]
     rate: Option<Rate>,
     /// Accept a class that this host does not know; another host may know it
