@@ -17,11 +17,11 @@ use taskqueue_host::machine::own_memory;
 use taskqueue_host::net::listener::SocketListener;
 use taskqueue_web::{Certificate, Https, WebOptions, new_token, serve};
 
-/// Serve a page to look at the queue, and its verbs over HTTP
+/// Serve the queue as web pages, and its commands over HTTP
 ///
-/// Listens on this host alone unless --listen says otherwise. In a terminal, prints a token to log in with, which is valid until the
-/// server ends. Other people and programs log in with tokens of their own: see `taskqueue web token`. `GET /api/v1`
-/// lists the addresses of the HTTP interface. A socket that systemd passes (socket activation) is used instead of --listen.
+/// Accepts connections from this host only, unless you pass --listen. On a terminal, prints a token to log in with, which is valid
+/// until the server ends. Other people and programs log in with tokens of their own: see `taskqueue web token`. `GET /api/v1`
+/// lists the addresses of the HTTP interface. If systemd passes a socket (socket activation), it is used instead of --listen.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web --host tq.example.org --tls-cert cert.pem --tls-key key.pem\n  taskqueue web token add ann --may operate",
@@ -33,7 +33,8 @@ pub(crate) struct WebArgs {
     /// Listen here: 127.0.0.1:8321, or unix:/run/taskqueue/web.sock
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8321")]
     listen: ListenAddress,
-    /// Also answer to this name, with its port unless that is a usual one or that of --listen; may be given more than once
+    /// Also accept requests for this host name; append its port if that is neither the default one nor that of --listen; may be given
+    /// more than once
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
     /// A proxy on this host or in a trusted network provides HTTPS
@@ -55,7 +56,7 @@ pub(crate) struct WebArgs {
 
 #[derive(Debug, Subcommand)]
 enum WebVerb {
-    /// Manage who may log in
+    /// Manage the tokens of people and programs that may log in
     Token(TokenArgs),
 }
 

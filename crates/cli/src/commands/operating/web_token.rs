@@ -31,7 +31,7 @@ pub(crate) struct TokenArgs {
 enum TokenVerb {
     /// List the tokens: what they may do, and when each was used last on this host
     List(ListOptions),
-    /// Write a new token into the configuration, and print it once
+    /// Add a new token to the configuration, and print it once
     Add(AddArgs),
     /// Remove a token from the configuration
     Remove(RemoveArgs),
@@ -41,10 +41,10 @@ enum TokenVerb {
 struct AddArgs {
     /// Name of the login, as events show it
     name: String,
-    /// What it may do, each including the ones before: read, queue, work, operate, admin
+    /// What the login may do: read, queue, work, operate or admin; each includes those before it
     #[arg(long, value_name = "SCOPE")]
     may: Scope,
-    /// Limit it to these classes, a name or a pattern; may be given more than once. Only for the scopes queue and work
+    /// Limit the login to this class, a name or a pattern; only for the scopes queue and work; may be given more than once
     #[arg(long, value_name = "CLASS")]
     class: Vec<String>,
     /// Replace a token of this name
@@ -54,7 +54,7 @@ struct AddArgs {
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// Whose token it is
+    /// Name of the login
     name: String,
 }
 
