@@ -35,10 +35,10 @@ pub(crate) struct ListOptions {
     /// How to print the list: json (one array), jsonl (one object per line), csv, table, or id (one per line)
     #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     output: Option<ListFormat>,
-    /// Print only these keys of --json, in this order; a dot leads into an object: id,class,why.reason
+    /// Print only these keys of --json, in this order; a dot selects a key of an object: id,class,why.reason
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Leave out the line with the names of the columns
+    /// Do not print the header line
     #[arg(long)]
     no_header: bool,
 }

@@ -17,8 +17,8 @@ use taskqueue_engine::queueing::queue::timeout_secs;
 
 /// Removes a value, so that the class or the settings apply, if they have one.
 const NONE: &str = "none";
-const EXPIRES_HELP: &str = "Do not start the task from then on: a duration after its time, or after now if that has passed, \
-    or a time like that of --at; none: it does not expire";
+const EXPIRES_HELP: &str = "Do not start the task at or after this time: a time like that of --at, or a duration after its \
+    own time, or after now if that has passed; none: it does not expire";
 const TIMEOUT_HELP: &str =
     "Time an attempt may run without reporting before it times out: 90s, 2h; none: that of the class";
 const BACKOFF_HELP: &str =
@@ -47,7 +47,7 @@ const META_HELP: &str = "Metadata to set; KEY= removes that name; may be given m
 pub(crate) struct EditArgs {
     #[command(flatten)]
     selected: SelectedArgs,
-    /// New data: JSON text, `-` for standard input, or `@FILE`; an object or a list can also be the last word
+    /// New data: JSON text, `-` for standard input, or `@FILE`; an object or a list can also be the last argument
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     data: Option<String>,
     #[command(flatten)]

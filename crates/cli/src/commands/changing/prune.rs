@@ -18,9 +18,9 @@ use taskqueue_views::human;
 /// Delete finished tasks past their retention period
 ///
 /// Deletes the tasks with their runs, outputs and events. Without options, the settings TaskQueueKeep… and TaskQueueMax… decide
-/// which; each `create-runs` deletes a part of these, too. With options, deletes the tasks that they name. With a selection,
+/// which; each `create-runs` also deletes some of these. With options, deletes the finished tasks that match. With a selection,
 /// deletes its finished tasks, whatever their age. Never deletes a task that has an open run, that may be retried, or for which
-/// others wait. Also keeps the newest task of a schedule, and a task that keeps its unique key for a time.
+/// others wait. Also keeps the newest task of a schedule, and a task whose unique key is still reserved.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue prune --dry-run\n  taskqueue prune --status success --older-than 7d --yes\n  taskqueue prune 4711\n  taskqueue prune class=import.* status=cancelled --dry-run"
@@ -41,7 +41,7 @@ pub(crate) struct PruneArgs {
     /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
-    /// Delete what the selection or the options name, without asking
+    /// Delete everything that the selection or the options match, without asking
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub(crate) struct AttemptOptions {
     /// Process the task after this delay: 30m, 2h30m, 1d
     #[arg(long = "in", id = "delay", value_name = "DURATION")]
     delay: Option<String>,
-    /// Do not start the task from then on: a duration after its time, like 2h, or a time like that of --at
+    /// Do not start the task at or after this time: a time like that of --at, or a duration after its own time, like 2h
     #[arg(long, value_name = "WHEN")]
     expires: Option<String>,
     /// Failed attempts after which the task is exhausted [default: the setting TaskQueueMaxRetries]

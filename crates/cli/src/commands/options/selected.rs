@@ -24,7 +24,8 @@ use taskqueue_views::json::{Object, task_json};
 /// The help text about selections, the same for every verb.
 pub(crate) const SELECTION_HELP: &str = "Tasks: ids (12), ranges (5-9), last, or filters, which must all match: \
     class=mail.* status=failed by=ann error=exit:1 schedule=7 key=order-17 name=nightly tag=account-17 \
-    parent=5 meta.order=17 data.order=17 data~text since=1d older=2d newer=1h. Statuses are those of `status`, and running, exhausted, quarantined, waiting and due";
+    parent=5 meta.order=17 data.order=17 data~text since=1d older=2d newer=1h. Statuses: scheduled, waiting, \
+    due, processing (or running), success, failed, timeout, exhausted, quarantined, cancelled, expired";
 
 /// The hint for a command that was interrupted between two parts.
 pub(crate) const SAME_COMMAND: &str = "the same command continues with the rest";

@@ -34,16 +34,16 @@ pub(crate) struct TaskOptions {
     /// If another task has the key: return that task, replace its contents, or fail [default: return]
     #[arg(long, value_name = "WHAT", requires = "unique")]
     on_conflict: Option<OnConflict>,
-    /// Keep the key taken for this time, even if the task ends earlier: 10m, 1d
+    /// Reserve the key for this time, even if the task finishes earlier: 10m, 1d
     #[arg(long, value_name = "DURATION", requires = "unique")]
     unique_for: Option<String>,
     /// Process at most one task with this key at once, of any class; `limit` sets another number. A key with many tasks does not block other keys
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
-    /// Tag, such as an account: `worker claim --tag` claims only tasks with this tag, tag=TAG selects them
+    /// Tag, such as an account, for `worker claim --tag` and for the filter tag=TAG
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
-    /// Name that lists show, and by which name=NAME selects the task; it need not be unique
+    /// Name for lists and for the filter name=NAME; it need not be unique
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Correlation id, which the handler and all tasks that it queues get too [default: $TASKQUEUE_CORRELATION_ID]
@@ -64,10 +64,10 @@ pub(crate) struct TaskOptions {
     /// Name of the user who queues the task [default: your login name]
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
-    /// Process the task in this process, as a runner under all rules, and exit as the handler did
+    /// Process the task in this process, as a runner that obeys pauses and limits, and exit with the status of the handler
     #[arg(long, conflicts_with_all = ["wait", "at", "delay", "after", "after_any"])]
     pub(crate) run: bool,
-    /// Wait until the task has succeeded or is exhausted, on any runner, and exit as the handler did
+    /// Wait until the task has finished, on any runner, and exit with the status of the handler
     #[arg(long)]
     pub(crate) wait: bool,
 }

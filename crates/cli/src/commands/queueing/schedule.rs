@@ -97,7 +97,7 @@ enum ScheduleVerb {
     Remove(Target),
     /// Queue the task of a schedule now, in addition to its planned times, and print its id
     ///
-    /// The task is a copy that does not belong to the schedule: the next planned time stays.
+    /// The task is a copy that does not belong to the schedule. The next planned time does not change.
     Run {
         #[command(flatten)]
         named: NamedTarget,
@@ -105,7 +105,7 @@ enum ScheduleVerb {
         #[arg(long)]
         any_class: bool,
     },
-    /// Apply the tables `[schedule.NAME]` of the configuration now, whenever its files were modified
+    /// Apply the tables `[schedule.NAME]` of the configuration now, even if another host has newer ones
     ///
     /// `tick`, `create-runs` and `work` apply them too, unless a file of another host was modified later.
     Apply(ApplyArgs),
@@ -117,7 +117,7 @@ enum ScheduleVerb {
 
 #[derive(Debug, Args)]
 struct NamedTarget {
-    /// Schedules: for each, its name, the id of any of its tasks, or last, the task that was queued last
+    /// For each schedule: its name, the id of any of its tasks, or `last` for the task that was queued last
     #[arg(required = true, value_name = "SCHEDULE")]
     schedules: Vec<String>,
 }

@@ -20,7 +20,7 @@ pub(crate) struct ApplyArgs {
     /// Apply only these schedules, and create them again if an operator removed them
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Remove schedules that came from a configuration file and are in none of this host
+    /// Also remove schedules that came from a configuration file, but are in no file of this host
     #[arg(long, conflicts_with = "names")]
     prune: bool,
     /// Only print what would be done

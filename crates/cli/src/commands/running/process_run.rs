@@ -30,7 +30,7 @@ pub(crate) struct ProcessRunArgs {
     name: Option<String>,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// Format of standard error; in the journal, its lines have fields
+    /// Format of the messages on standard error; in the journal of systemd, they have fields
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }

@@ -31,7 +31,7 @@ pub(crate) struct TickArgs {
     /// Name of the runner, for `runner`, `pause`, `drain` and `stop` [default: host and process number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Format of standard error; in the journal, its lines have fields
+    /// Format of the messages on standard error; in the journal of systemd, they have fields
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }

@@ -50,7 +50,7 @@ pub(crate) struct WorkArgs {
     /// Exit after this time without work; 0 exits as soon as nothing is left
     #[arg(long, value_name = "DURATION")]
     idle_exit: Option<String>,
-    /// Exit once the runs in progress have ended if the worker, without its handlers, uses more memory than this: 200M, 200MiB
+    /// If the worker, without its handlers, uses more memory than this, finish the runs in progress and exit: 200M, 200MiB
     #[arg(long, value_name = "SIZE")]
     max_rss: Option<String>,
     /// Name of the worker, for `runner`, `pause`, `drain` and `stop` [default: host and process number]
@@ -60,7 +60,7 @@ pub(crate) struct WorkArgs {
     /// configuration]
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<ListenAddress>,
-    /// Format of standard error; in the journal, its lines have fields
+    /// Format of the messages on standard error; in the journal of systemd, they have fields
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }

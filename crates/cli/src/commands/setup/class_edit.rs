@@ -19,7 +19,7 @@ use taskqueue_views::shell_word::shell_word;
 pub(crate) struct AddArgs {
     /// Name of the class, or a pattern like "mail.*"
     name: String,
-    /// Longest time without an end or a report, in whole seconds: 90s, 2h
+    /// Time an attempt may run without reporting before it times out, in whole seconds: 90s, 2h
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
     /// User that runs the handlers

@@ -40,7 +40,7 @@ enum ClassesVerb {
     ///
     /// It must exist, be executable, and not be writable by every user. If one is not, the exit status is 78.
     Check(ListOptions),
-    /// Add a class to the configuration, with comments and other keys kept
+    /// Add a class to the configuration; its comments and other keys stay
     Add(AddArgs),
     /// Remove a class from the configuration
     Remove(RemoveArgs),
