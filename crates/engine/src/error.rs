@@ -53,7 +53,7 @@ pub enum EngineError {
     #[error("{0}")]
     KeyTaken(String),
     /// A requested run is not waiting: another process was faster.
-    #[error("run {run_id} cannot be processed: it is {status}")]
+    #[error("run {run_id} cannot be processed: its status is {status}")]
     NotWaiting {
         /// The run.
         run_id: i64,
@@ -69,7 +69,7 @@ pub enum EngineError {
         class: String,
     },
     /// A message without `keep` was sent to a task that has no attempt in progress.
-    #[error("task {task_id} is {status}: no attempt is in progress that could receive the message")]
+    #[error("task {task_id} has the status {status}: no attempt is in progress that could receive the message")]
     NotInProgress {
         /// The task.
         task_id: TaskId,

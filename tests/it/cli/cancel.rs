@@ -64,10 +64,10 @@ each_engine! {
         assert_eq!(ended.code, Some(1), "{ended:?}");
         let said: Vec<&str> = ended.stderr.lines().collect();
         assert_eq!(said, [
-            "warning: task 1 is success; there is nothing to cancel",
+            "warning: task 1 has the status success; there is nothing to cancel",
             // A task that failed without a retry can be cancelled.
             "task 2 is cancelled",
-            "warning: task 3 is cancelled; there is nothing to cancel",
+            "warning: task 3 has the status cancelled; there is nothing to cancel",
             "warning: there is no task 4",
         ]);
         assert_eq!(db.cli().run(&["cancel", "4"]).code, Some(3));
@@ -82,7 +82,7 @@ each_engine! {
         db.cli().run(&["create-runs"]).ok();
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" <> 2");
         let refused = db.cli().run(&["process-run", "3"]).fails(1);
-        assert!(refused.contains("run 3 cannot be processed: it is cancelled"), "{refused}");
+        assert!(refused.contains("run 3 cannot be processed: its status is cancelled"), "{refused}");
         db.cli().run(&["process-run", "--drain"]).ok();
         let statuses = db.raw().texts("SELECT \"Status\" AS value FROM \"TaskQueueRuns\" ORDER BY \"Id\"");
         assert_eq!(statuses.into_iter().flatten().collect::<Vec<_>>(), ["cancelled", "success", "cancelled"]);

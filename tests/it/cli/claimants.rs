@@ -83,7 +83,7 @@ each_engine! {
         db.cli().run(&["cancel", &held.task, "--reason", "order withdrawn"]).ok();
         assert_eq!(held.say(db, "message", &["done"]).ok(), "cancel: order withdrawn");
         let stranger = db.cli().run(&["report", "message", &held.run, "page", "--token", "another"]);
-        assert!(stranger.fails(1).contains("the token is not that of its claim"));
+        assert!(stranger.fails(1).contains("the token does not match its claim"));
         held.say(db, "resolve", &[]).ok();
         assert_eq!(held.say(db, "message", &["too-late"]).code, Some(1));
         let lines = db.cli().run(&["events", "--kind", "message", "--json"]).ok();
@@ -244,7 +244,7 @@ each_engine! {
         assert_eq!(db.cli().run(&["create-runs"]).code, Some(0));
         for (verb, args) in [("heartbeat", &[][..]), ("progress", &["3"]), ("resolve", &["--results", "[7]"]), ("release", &[])] {
             let (error, hint) = error_and_hint(&held.say(db, verb, args).fails(1));
-            assert!(error.contains("it is timeout (lease-expired: the claimant bot on "), "{verb}: {error}");
+            assert!(error.contains("its status is timeout (lease-expired: the claimant bot on "), "{verb}: {error}");
             assert!(hint.contains("stop working"), "{hint}");
         }
         let shown = held.say(db, "heartbeat", &["--json"]).fails(1);
@@ -262,7 +262,7 @@ each_engine! {
         let held = queue_and_claim(db, &[]);
         for verb in ["heartbeat", "resolve", "release"] {
             let (error, _) = error_and_hint(&db.cli().run(&["worker", verb, &held.run, "--token", "1-0000"]).fails(1));
-            assert!(error.contains("the token is not that of its claim, and the run is processing"), "{error}");
+            assert!(error.contains("the token does not match its claim, and its status is processing"), "{error}");
             assert_eq!(db.cli().run(&["worker", verb, "4711", "--token", "x"]).code, Some(3));
             assert_eq!(db.cli().run(&["worker", verb, &held.run]).code, Some(2));
         }

@@ -186,7 +186,7 @@ each_engine! {
             assert_eq!(after["why"]["reason"], "waits_for_create_runs");
         }
         let again = db.cli().run(&["retry", "1"]);
-        assert_eq!((again.code, again.stderr.as_str()), (Some(1), "warning: task 1 is scheduled; it has not finished\n"));
+        assert_eq!((again.code, again.stderr.as_str()), (Some(1), "warning: task 1 has the status scheduled; it has not finished\n"));
         db.cli().run(&["tick"]).ok();
         assert_eq!(runs(db, "1"), ["success", "success"]);
         assert_eq!(runs(db, "3"), ["success"]);

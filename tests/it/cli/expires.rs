@@ -52,7 +52,7 @@ each_engine! {
         assert_eq!((&event["kind"], &event["details"]["start_before"]), (&json!("expired"), &json!("2020-01-01T00:00:00Z")));
         assert!(db.cli().run(&["doctor"]).stdout.contains("were cancelled or have expired: 2"));
         assert!(db.cli().run(&["metrics"]).ok().contains("status=\"expired\""));
-        assert!(db.cli().run(&["cancel", "1"]).fails(1).contains("task 1 is expired; there is nothing to cancel"));
+        assert!(db.cli().run(&["cancel", "1"]).fails(1).contains("task 1 has the status expired; there is nothing to cancel"));
         let _ = db.cli().run(&["retry", "1"]).ok();
         assert_eq!(task(db, "1")["start_before"], Value::Null);
         let _ = queue(db, &["--expires", "2020-01-01"]).ok();

@@ -83,7 +83,7 @@ each_engine! {
         db.configure("[class.idle]\nargv = [\"/bin/true\"]\n");
         db.cli().run(&["queue", "idle"]).ok();
         let (error, hint) = error_and_hint(&db.cli().run(&["report", "message", "--task", "1", "page"]).fails(1));
-        assert!(error.contains("task 1 is scheduled: no attempt is in progress"), "{error}");
+        assert!(error.contains("task 1 has the status scheduled: no attempt is in progress"), "{error}");
         assert!(hint.contains("--keep"), "{hint}");
         let refused = db.cli().run(&["report", "message", "--json", "--task", "1", "page"]);
         assert_eq!(refused.code, Some(1));
@@ -92,7 +92,7 @@ each_engine! {
         assert_eq!(kept, json!({"task_id": 1, "run_id": null, "host": "", "claimant": null, "is_kept": true}));
         db.cli().run(&["tick"]).ok();
         let (error, hint) = error_and_hint(&db.cli().run(&["report", "message", "--task", "1", "--keep", "page"]).fails(1));
-        assert!(error.contains("task 1 is success") && hint.contains("taskqueue retry 1"), "{error} {hint}");
+        assert!(error.contains("task 1 has the status success") && hint.contains("taskqueue retry 1"), "{error} {hint}");
         assert!(db.cli().run(&["report", "message", "--task", "9", "page"]).fails(3).contains("there is no task 9"));
         assert!(db.cli().run(&["report", "message", "--class", "idle", "page"]).fails(3).contains("no run of class idle is in progress"));
         for args in [&["--keep", "page"][..], &["--class", "idle", "--keep", "page"], &["--task", "1", "--class", "idle", "page"],

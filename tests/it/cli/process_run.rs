@@ -90,7 +90,7 @@ each_engine! {
         db.cli().run(&["process-run", "2"]).ok();
         assert_eq!((count_successes(db), &task(db, "2")["status"]), (1, &"success".into()));
         let (error, _) = error_and_hint(&db.cli().run(&["process-run", "2"]).fails(1));
-        assert_eq!(error, "error: run 2 cannot be processed: it is success");
+        assert_eq!(error, "error: run 2 cannot be processed: its status is success");
         let (error, _) = error_and_hint(&db.cli().run(&["process-run", "99"]).fails(3));
         assert_eq!(error, "error: there is no run 99");
         assert_eq!(count_successes(db), 1);

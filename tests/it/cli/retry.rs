@@ -150,7 +150,7 @@ each_engine! {
             "task 1 is retried",
             "task 2 is retried",
             "task 3 is retried",
-            "warning: task 4 is scheduled; it has not finished",
+            "warning: task 4 has the status scheduled; it has not finished",
             "warning: there is no task 5",
         ]);
         for id in ["1", "2", "3"] {
@@ -181,7 +181,7 @@ each_engine! {
         let (only, mut answers) = (retryable(false), Vec::new());
         let options = RetryOptions { only: &only, data: Some("3"), ..RetryOptions::default() };
         retry_tasks(&mut willing(db), &[TaskId(1)], &options, &mut |answer| answers.push(answer.message)).unwrap();
-        assert_eq!(answers, ["task 1 is success; only tasks of other statuses are retried"]);
+        assert_eq!(answers, ["task 1 has the status success; only tasks of other statuses are retried"]);
         // The data of tasks that are not retried is not changed.
         assert_eq!(db.cli().run(&["retry", "status=failed", "class=work", "--data", "3", "--yes"]).code, Some(3));
         assert_eq!(data(), "\"good\"");

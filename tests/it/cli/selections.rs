@@ -274,7 +274,7 @@ each_engine! {
             "task 1 would be retried",
             "task 2 would be retried",
             "task 3 would be retried",
-            "task 4 is scheduled; it has not finished",
+            "task 4 has the status scheduled; it has not finished",
             "3 tasks would be retried",
         ]);
         selects(db, "status=exhausted", &[1, 2]);
@@ -284,7 +284,7 @@ each_engine! {
         let lines: Vec<&str> = said.stderr.lines().collect();
         assert_eq!(lines, [
             "3 tasks retried",
-            "1 task skipped: it is scheduled; it has not finished",
+            "1 task skipped: it has the status scheduled; it has not finished",
         ]);
         selects(db, "status=exhausted", &[]);
     }
@@ -304,9 +304,9 @@ each_engine! {
         }
         // If the selection names a status or tasks, the reason for a refusal is printed.
         let said = db.cli().run(&["cancel", "--yes", "by=ann", "status=cancelled"]);
-        assert_eq!((said.code, said.stderr.contains("1 task skipped: it is cancelled")), (Some(3), true), "{said:?}");
+        assert_eq!((said.code, said.stderr.contains("1 task skipped: it has the status cancelled")), (Some(3), true), "{said:?}");
         let said = db.cli().run(&["cancel", "4"]);
-        assert_eq!((said.code, said.stderr.as_str()), (Some(1), "warning: task 4 is cancelled; there is nothing to cancel\n"));
+        assert_eq!((said.code, said.stderr.as_str()), (Some(1), "warning: task 4 has the status cancelled; there is nothing to cancel\n"));
         assert_eq!(db.cli().run(&["retry", "5"]).code, Some(1));
     }
 

@@ -67,7 +67,7 @@ each_engine! {
         force(db, &held);
         for (verb, args) in [("heartbeat", &[][..]), ("heartbeat", &["--check"]), ("progress", &["3"]), ("resolve", &["--results", "[7]"]), ("release", &["--no-reject"])] {
             let (error, _) = error_and_hint(&held.say(db, verb, args).fails(1));
-            assert!(error.contains("it is released (taken-back: taken from its claimant by "), "{verb}: {error}");
+            assert!(error.contains("its status is released (taken-back: taken from its claimant by "), "{verb}: {error}");
         }
         let late = db.raw().texts("SELECT \"Details\" AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result' ORDER BY \"Id\"");
         assert_eq!(late.len(), 2, "{late:?}");
@@ -89,7 +89,7 @@ each_engine! {
         db.cli().run(&["queue", "--any-class", "work"]).ok();
         db.cli().run(&["create-runs"]).ok();
         let (error, hint) = error_and_hint(&db.cli().run(&["worker", "release", "1", "--force"]).fails(1));
-        assert!(error.contains("run 1 cannot be released with --force: it is scheduled"), "{error}");
+        assert!(error.contains("run 1 cannot be released with --force: its status is scheduled"), "{error}");
         assert_eq!(db.cli().run(&pasted(&hint).iter().map(String::as_str).collect::<Vec<_>>()).code, Some(0));
         let held = claim_as(db, "bot").unwrap();
         db.execute("UPDATE \"TaskQueueRuns\" SET \"Claimant\" = NULL");

@@ -126,7 +126,7 @@ each_engine! {
         db.configure(ECHO);
         unique(db, "k", &[]).ok();
         let (error, _) = error_and_hint(&unique(db, "k", &["--on-conflict", "fail"]).fails(1));
-        assert_eq!(error, "error: task 1 has the key \"k\" already and is scheduled");
+        assert_eq!(error, "error: task 1 has the key \"k\" already; its status is scheduled");
         let bad = queue_lines(db, &[json!({ "class": "echo" }), json!({ "class": "echo", "unique": "k", "on_conflict": "fail" })]);
         assert!(bad.stderr.contains("line 2: task 1 has the key"), "{bad:?}");
         assert_eq!((bad.code, count_tasks(db)), (Some(1), 1));
@@ -159,7 +159,7 @@ each_engine! {
         unique(db, "k", &[]).ok();
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing'");
         let (error, _) = error_and_hint(&unique(db, "k", &["--on-conflict", "replace", "--priority", "5"]).fails(1));
-        assert_eq!(error, "error: task 1 has the key \"k\" already and is processing");
+        assert_eq!(error, "error: task 1 has the key \"k\" already; its status is processing");
         assert_eq!(task(db, "1")["priority"], 0);
     }
 
@@ -169,7 +169,7 @@ each_engine! {
         tick(db);
         assert_eq!(task(db, "1")["status"], "success");
         assert_eq!(unique(db, "k", &[]).ok(), "1");
-        assert!(unique(db, "k", &["--on-conflict", "replace"]).fails(1).contains("and is success"));
+        assert!(unique(db, "k", &["--on-conflict", "replace"]).fails(1).contains("its status is success"));
         assert!(db.cli().run(&["status", "1"]).ok().contains("unique       k (at least until "));
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000'");
         assert_eq!(unique(db, "k", &[]).ok(), "2");
@@ -232,10 +232,10 @@ each_engine! {
         // A single task is not part of the schedule, and does not change it.
         assert_eq!(unique(db, "k", &[]).ok(), "2");
         let (error, _) = error_and_hint(&unique(db, "k", &["--on-conflict", "replace"]).fails(1));
-        assert_eq!(error, "error: task 2 has the key \"k\" already and is scheduled");
+        assert_eq!(error, "error: task 2 has the key \"k\" already; its status is scheduled");
         assert_eq!(unique(db, "once", &[]).ok(), "3");
         let (error, _) = error_and_hint(&unique(db, "once", &begin).fails(1));
-        assert_eq!(error, "error: task 3 has the key \"once\" already and is scheduled");
+        assert_eq!(error, "error: task 3 has the key \"once\" already; its status is scheduled");
         let once = json!({ "class": "echo", "unique": "b" });
         let every = json!({ "class": "echo", "unique": "b", "every": "@daily" });
         let replacing = json!({ "class": "echo", "unique": "b", "on_conflict": "replace" });
@@ -245,7 +245,7 @@ each_engine! {
         // The schedule has its key until it ends; nothing follows its last task.
         db.cli().run(&["schedule", "remove", "1"]).ok();
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'processing' WHERE \"Id\" = 2");
-        assert!(unique(db, "k", &begin).fails(1).contains("task 2 has the key \"k\" already and is processing"));
+        assert!(unique(db, "k", &begin).fails(1).contains("task 2 has the key \"k\" already; its status is processing"));
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'success' WHERE \"Id\" = 2");
         assert_eq!(unique(db, "k", &begin).ok(), "4");
     }

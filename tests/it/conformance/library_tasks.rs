@@ -108,7 +108,7 @@ each_engine! {
         assert!(renewed.cancel_requested && renewed.cancel_reason == "ann left", "{renewed:?}");
         run.resolve(&1).unwrap();
         let error = refusal(queue.cancel(id));
-        assert!(matches!(&error, Error::Refused(words) if words.contains("is success")), "{error:?}");
+        assert!(matches!(&error, Error::Refused(words) if words.contains("the status success")), "{error:?}");
         for error in [refusal(queue.cancel(TaskId(4_711))), refusal(queue.retry(TaskId(4_711)))] {
             assert!(matches!(error, Error::NotFound(_)), "{error:?}");
         }

@@ -93,7 +93,7 @@ each_engine! {
         });
         let (id, _) = queue_with_run(&mut ctx, "work");
         let refused = queue.message(id, "early", &1).unwrap_err();
-        assert!(matches!(&refused, Error::NotInProgress(why) if why.contains("is scheduled")), "{refused}");
+        assert!(matches!(&refused, Error::NotInProgress(why) if why.contains("the status scheduled")), "{refused}");
         let kept = queue.message_kept(id, "skip", &[17]).unwrap();
         assert_eq!((kept.task_id, kept.run_id, kept.is_kept), (id, None, true));
         process_one(&mut ctx);
@@ -103,7 +103,7 @@ each_engine! {
         process_one(&mut ctx);
         assert_eq!((last_run(db, id).attempt, results(db, id)), (2, vec!["skip".to_owned()]));
         let refused = queue.message_kept(id, "late", &1).unwrap_err();
-        assert!(matches!(&refused, Error::NotInProgress(why) if why.contains("is success")), "{refused}");
+        assert!(matches!(&refused, Error::NotInProgress(why) if why.contains("the status success")), "{refused}");
         assert!(matches!(queue.message(TaskId(999), "x", &1), Err(Error::NotFound(_))));
         assert!(matches!(queue.message(id, "", &1), Err(Error::Input(_))));
     }

@@ -266,14 +266,14 @@ each_engine! {
         db.execute("UPDATE \"TaskQueue\" SET \"WaitingFor\" = 1 WHERE \"Id\" = 8");
         db.execute("INSERT INTO \"TaskQueueDependencies\" (\"TaskId\", \"DependsOnId\") VALUES (8, 5)");
         let reasons = [
-            "task 1 is scheduled; it has not finished",
-            "task 2 is failed; it will be retried",
-            "task 3 is processing; it has an open run",
-            "task 4 is success; it is the newest task of its schedule",
-            "task 5 is cancelled; other tasks wait for it",
+            "task 1 has the status scheduled; it has not finished",
+            "task 2 has the status failed; it will be retried",
+            "task 3 has the status processing; it has an open run",
+            "task 4 has the status success; it is the newest task of its schedule",
+            "task 5 has the status cancelled; other tasks wait for it",
             "task 6 would be deleted",
-            "task 7 is success; it has an open run",
-            "task 8 is scheduled; it has not finished",
+            "task 7 has the status success; it has an open run",
+            "task 8 has the status scheduled; it has not finished",
             "1 task would be deleted",
         ];
         let said = db.cli().run(&["prune", "--dry-run", "class=work"]);
@@ -281,12 +281,12 @@ each_engine! {
         let said = db.cli().run(&["prune", "--yes", "class=work"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(said.stderr.starts_with("1 task deleted\n"), "{said:?}");
-        assert!(said.stderr.contains("2 tasks skipped: each is scheduled; it has not finished"), "{said:?}");
-        assert!(said.stderr.contains("1 task skipped: it is cancelled; other tasks wait for it"), "{said:?}");
+        assert!(said.stderr.contains("2 tasks skipped: each has the status scheduled; it has not finished"), "{said:?}");
+        assert!(said.stderr.contains("1 task skipped: it has the status cancelled; other tasks wait for it"), "{said:?}");
         assert_eq!((count(db, "TaskQueue"), count(db, "TaskQueueRuns")), (7, 1));
         let said = db.cli().run(&["prune", "5", "99"]);
         assert_eq!(said.code, Some(1), "{said:?}");
-        assert_eq!(said.stderr, "warning: there is no task 99\nwarning: task 5 is cancelled; other tasks wait for it\n");
+        assert_eq!(said.stderr, "warning: there is no task 99\nwarning: task 5 has the status cancelled; other tasks wait for it\n");
         // It is deleted together with the task that waits for it.
         db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled' WHERE \"Id\" = 8");
         assert_eq!(db.cli().run(&["prune", "5", "8"]).stderr, "task 5 is deleted\ntask 8 is deleted\n");
@@ -319,7 +319,7 @@ each_engine! {
         // The key of one is no longer kept.
         db.execute("UPDATE \"TaskQueue\" SET \"UniqueUntil\" = '2020-01-01 00:00:00.000000' WHERE \"Id\" = 2");
         let said = db.cli().run(&["prune", "--dry-run", "1-4"]);
-        let first = "task 1 is success; it still holds its unique key\n";
+        let first = "task 1 has the status success; it still holds its unique key\n";
         assert!(said.stderr.starts_with(first) && said.stderr.ends_with("2 tasks would be deleted\n"), "{said:?}");
         assert_eq!(count_prunable(&mut ctx, &PruneRequest::default()).unwrap(), 2);
         assert_eq!(create(&mut ctx).pruned.tasks, 2);
@@ -512,7 +512,7 @@ each_engine! {
         // A task that is never deleted is reported, without an error.
         queue(&mut ctx, "work");
         let kept = db.cli().run(&["prune", "status=scheduled", "--yes"]);
-        assert_eq!((kept.code, kept.stderr.as_str()), (Some(0), "0 tasks deleted\n1 task skipped: it is scheduled; it has not finished\n"));
+        assert_eq!((kept.code, kept.stderr.as_str()), (Some(0), "0 tasks deleted\n1 task skipped: it has the status scheduled; it has not finished\n"));
         assert_eq!(count(db, "TaskQueue"), 2);
     }
 

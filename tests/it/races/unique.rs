@@ -108,7 +108,7 @@ each_engine! {
             // One of them was first, and the other one noticed.
             match (claimed, replaced) {
                 (Some(run), refused) => {
-                    assert!(refused.unwrap_err().to_string().ends_with("and is processing"));
+                    assert!(refused.unwrap_err().to_string().ends_with("its status is processing"));
                     assert_eq!(run.data, "{}");
                 }
                 (None, replaced) => assert_eq!(replaced.unwrap()[0].arrival, Arrival::Replaced),

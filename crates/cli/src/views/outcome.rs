@@ -104,7 +104,9 @@ const fn has_trouble(outcome: &RunOutcome) -> bool {
 
 fn warn_of_trouble(outcome: &RunOutcome, class: &str, out: &mut Out) {
     if let Some(found) = &outcome.lost_to {
-        out.warn(&format!("the run was {found} already; the outcome of its handler is only kept as an event"));
+        out.warn(&format!(
+            "the run had the status {found} already; the outcome of its handler is only kept as an event"
+        ));
     }
     if let Some(unended) = &outcome.unended {
         out.warn(&format!("the run stays open: {unended}"));

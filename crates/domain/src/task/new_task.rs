@@ -158,7 +158,7 @@ pub enum QueueRefusal {
     #[error("there is no task {0} to wait for")]
     NoSuchTask(TaskId),
     /// Its key is taken.
-    #[error("task {holder} has the key \"{key}\" already and is {status}")]
+    #[error("task {holder} has the key \"{key}\" already; its status is {status}")]
     KeyTaken {
         /// The key.
         key: String,

@@ -106,5 +106,5 @@ fn outlook(task: &Task) -> TaskAnswer {
 }
 
 fn refused(id: TaskId, status: &str) -> TaskAnswer {
-    TaskAnswer::refused(id, format!("task {id} is {status}; there is nothing to cancel"))
+    TaskAnswer::refused(id, format!("task {id} has the status {status}; there is nothing to cancel"))
 }

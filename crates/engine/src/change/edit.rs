@@ -154,5 +154,8 @@ fn stale(task: &Task) -> TaskAnswer {
 }
 
 fn unknown(task: &Task) -> TaskAnswer {
-    TaskAnswer::refused(task.id, format!("task {} is {}, which this version does not know", task.id, task.status))
+    TaskAnswer::refused(
+        task.id,
+        format!("task {} has the status {}, which this version does not know", task.id, task.status),
+    )
 }

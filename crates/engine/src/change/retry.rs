@@ -187,7 +187,7 @@ fn refused(id: TaskId, status: &str, has_open_run: bool) -> TaskAnswer {
         (false, true) => "only tasks of other statuses are retried",
         (false, false) => "it has not finished",
     };
-    TaskAnswer::refused(id, format!("task {id} is {status}; {why}"))
+    TaskAnswer::refused(id, format!("task {id} has the status {status}; {why}"))
 }
 
 fn is_finished(task: &Task) -> bool {

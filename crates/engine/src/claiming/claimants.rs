@@ -240,14 +240,14 @@ fn examine(ctx: &mut Context, held: &Held) -> EngineResult<Run> {
 fn not_held(run: &Run, held: &Held) -> EngineError {
     let status = &run.status;
     let why = if run.token.as_deref() != Some(held.token.as_str()) {
-        format!("the token is not that of its claim, and the run is {status}")
+        format!("the token does not match its claim, and its status is {status}")
     } else if run.claimant.is_none() {
         "a runner of this program holds it; a handler reports with `taskqueue report progress` and `taskqueue report result`"
             .to_owned()
     } else if run.error_code.is_empty() {
-        format!("it is {status}")
+        format!("its status is {status}")
     } else {
-        format!("it is {status} ({})", error_words(&run.error_code, &run.error_message))
+        format!("its status is {status} ({})", error_words(&run.error_code, &run.error_message))
     };
     EngineError::NotHeld { run: Box::new(run.clone()), why }
 }

@@ -156,8 +156,8 @@ fn why_not_ended(run: &Run, asked: &EndAnswer) -> Option<String> {
 pub(crate) fn not_taken(run: Run) -> EngineError {
     let why = match &run.status {
         Stored::Known(RunStatus::Processing) => "a runner holds it, not a claimant".to_owned(),
-        status if run.error_code.is_empty() => format!("it is {status}"),
-        status => format!("it is {status} ({})", error_words(&run.error_code, &run.error_message)),
+        status if run.error_code.is_empty() => format!("its status is {status}"),
+        status => format!("its status is {status} ({})", error_words(&run.error_code, &run.error_message)),
     };
     EngineError::NotTakenBack { run: Box::new(run), why }
 }

@@ -259,7 +259,9 @@ pub fn preview_prune(ctx: &mut Context, ids: &[TaskId], on_answer: OnAnswer<'_>)
 fn answer(id: TaskId, verdict: PruneVerdict, done: &str) -> TaskAnswer {
     match verdict {
         PruneVerdict::Goes => TaskAnswer::done(id, "pruned", format!("task {id} {done}")),
-        PruneVerdict::Stays { status, why } => TaskAnswer::refused(id, format!("task {id} is {status}; {why}")),
+        PruneVerdict::Stays { status, why } => {
+            TaskAnswer::refused(id, format!("task {id} has the status {status}; {why}"))
+        }
         PruneVerdict::NoSuchTask => TaskAnswer::no_such_task(id),
     }
 }

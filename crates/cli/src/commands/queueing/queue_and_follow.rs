@@ -155,7 +155,7 @@ fn run_here(ctx: &mut Context, id: TaskId, out: &mut Out) -> anyhow::Result<u8> 
     let outcome = listener.outcome.take();
     match (processed, outcome) {
         (Err(EngineError::NotWaiting { status, .. }), _) => {
-            out.say(&format!("task {id}: another runner claimed its run, which is {status}; waiting for it to finish"));
+            out.say(&format!("task {id}: another runner claimed its run (status {status}); waiting for it to finish"));
             wait_for(ctx, id, out)
         }
         (Err(error @ (EngineError::NotRunnable { .. } | EngineError::Obstructed { .. })), _) => {
