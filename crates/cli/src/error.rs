@@ -169,8 +169,8 @@ impl From<EngineError> for CliError {
             EngineError::ImportedBefore { .. } => Self { kind: "refused", ..Self::failed(message) }
                 .with_hint("--again imports its tasks once more, with new ids"),
             EngineError::Refused(_) | EngineError::Forbidden(_) => Self { kind: "refused", ..Self::failed(message) },
-            EngineError::UnknownClass { nearest, .. } => {
-                Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&nearest))
+            EngineError::UnknownClass { class, nearest } => {
+                Self { kind: "class_unknown", ..Self::usage(message) }.with_hint(unknown_class_hint(&class, &nearest))
             }
             EngineError::ExecIsOff => Self { kind: "exec_off", ..Self::usage(message) }.with_hint(
                 "`enabled = true` under [exec] in the configuration enables it; it is safer to configure a class for the program",
@@ -255,11 +255,14 @@ pub(crate) fn did_you_mean(nearest: &[impl AsRef<str>]) -> String {
     format!("; did you mean {}?", quoted.join(" or "))
 }
 
-fn unknown_class_hint(nearest: &[String]) -> String {
+fn unknown_class_hint(class: &str, nearest: &[String]) -> String {
     let known_elsewhere =
-        "`taskqueue class` lists all and shows the file that configures them; --any-class queues for another host";
+        "`taskqueue class` lists all classes and the file that configures them; --any-class queues for another host";
     match did_you_mean(nearest).strip_prefix("; ") {
-        None => format!("{known_elsewhere}; `taskqueue exec PROGRAM` queues a command"),
+        None => format!(
+            "`taskqueue class add {} -- PROGRAM` adds it; {known_elsewhere}; `taskqueue exec PROGRAM` queues a command",
+            shell_word(class)
+        ),
         Some(meant) => format!("{meant} {known_elsewhere}"),
     }
 }
@@ -282,7 +285,11 @@ fn obstructed_hint(obstacle: &Obstacle, holders: &[TaskId]) -> String {
 
 fn from_store(error: &StoreError, message: String) -> CliError {
     let (code, kind, hint) = match error {
-        StoreError::BadAddress(_) => (CONFIG, "bad_address", None),
+        StoreError::BadAddress(_) => (
+            CONFIG,
+            "bad_address",
+            Some("--database, TASKQUEUE_DATABASE_URL or `database` in the configuration sets the address".to_owned()),
+        ),
         StoreError::Unreachable { url, failure: ConnectFailure::TooMany, .. } => {
             (BUSY, "too_many_connections", Some(too_many_hint(url)))
         }

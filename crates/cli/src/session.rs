@@ -24,6 +24,7 @@ use taskqueue_engine::{
     ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_waits,
     create_private_dir, end_statements_on, host_without_tls, others_can_queue,
 };
+use taskqueue_views::shell_word::shell_word;
 use taskqueue_web::TokenUses;
 
 /// What a verb starts with.
@@ -313,15 +314,24 @@ impl Session {
     }
 
     fn no_store(&self) -> CliError {
-        CliError::no_store(format!("there is no store {}", self.url))
-            .with_hint("check the name; `taskqueue db migrate` or `taskqueue queue` creates a store there")
+        CliError::no_store(format!("there is no store {}", self.url)).with_hint(self.create_hint())
+    }
+
+    /// Returns the hint with the command that creates the store. Only the default store has a directory that it may create.
+    fn create_hint(&self) -> String {
+        let option = if self.place.is_none() {
+            format!(" --database {}", shell_word(&self.url.to_string()))
+        } else {
+            String::new()
+        };
+        format!("check the name; `taskqueue{option} db migrate` creates a store there")
     }
 
     fn refuse_missing_file(&self) -> Result<(), CliError> {
         let Some(path) = self.url.path().filter(|_| self.place.is_none()) else { return Ok(()) };
         if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
             return Err(CliError::no_store(format!("the file of the store {} is empty", self.url))
-                .with_hint("check the name; `taskqueue db migrate` or `taskqueue queue` creates a store there"));
+                .with_hint(self.create_hint()));
         }
         // Without its directory it cannot be created; opening it reports that.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());

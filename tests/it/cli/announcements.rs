@@ -355,7 +355,7 @@ each_engine! {
             ("[notify]\nevery_secs = 60\n", "argv or log is required"),
             ("[notify]\nlog = \"notices.log\"\n", "log must be an absolute path"),
             ("[notify]\nlog = \"/x\"\nstderr = true\n", "stderr cannot be combined with other keys"),
-            ("[notify]\nargv = [\"mail\"]\n", "has no absolute path"),
+            ("[notify]\nargv = [\"mail\"]\n", "needs an absolute path"),
             ("[notify]\nlog = \"/x\"\nevery_secs = -1\n", "every_secs is -1; it must be 0 to 86400"),
             ("[hooks]\nsuccess = []\n", "hooks: success: argv is empty"),
             ("[hooks]\ncancel = [\"/bin/true\"]\n", "unknown key `cancel`"),

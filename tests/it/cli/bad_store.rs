@@ -59,7 +59,7 @@ fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
         ("databse = \"x\"\n", "line 1, column 1: unknown key `databse`"),
         ("[class.a]\nargv = [\"/bin/true\"]\ntimeout = 5\n", "line 3, column 1: class \"a\": unknown key `timeout`"),
         ("[class.a]\nargv = \"/bin/true\"\n", "line 2, column 8: class \"a\": argv is a string; it must be a list"),
-        ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
+        ("[class.a]\nargv = [\"true\"]\n", "needs an absolute path"),
         ("[class.a]\nargv = [\"/bin/true\"]\nexit = { retry = [300] }\n", "0 to 255"),
         ("[class.a]\nargv = [\"/bin/true\"]\noutput_limit_bytes = 99999999999\n", "output_limit_bytes"),
         ("[class.a\n", "line 1"),
@@ -326,7 +326,7 @@ fn a_store_that_does_not_exist_is_made_only_by_verbs_that_add_to_it() {
     ] {
         let (error, hint) = error_and_hint(&named.run(args).fails(69));
         assert_eq!(error, "error: there is no store sqlite://typo.db", "{args:?}");
-        assert!(hint.contains("`taskqueue db migrate` or `taskqueue queue`"), "{hint}");
+        assert!(hint.contains("`taskqueue --database sqlite://typo.db db migrate`"), "{hint}");
         assert!(!home.path().join("typo.db").exists(), "{args:?}");
     }
     assert!(cli.run(&["status", "--database", "other.db"]).fails(69).contains("there is no store"));

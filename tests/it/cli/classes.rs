@@ -29,7 +29,7 @@ each_engine! {
 
     fn somebody_without_a_configuration_is_told_which_file_to_write(db) {
         let error = db.cli().run(&["queue", "mail.send"]).fails(2);
-        assert!(error.contains("`taskqueue class` lists all and shows the file"), "{error}");
+        assert!(error.contains("`taskqueue class add mail.send -- PROGRAM` adds it; `taskqueue class` lists all classes and the file"), "{error}");
         let ended = db.cli().run(&["class"]);
         let path = db.home().join(".config/taskqueue/config.toml");
         let expected = format!("no class is configured; `taskqueue class add CLASS -- PROGRAM` writes {}\n", path.display());

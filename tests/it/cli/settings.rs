@@ -61,7 +61,7 @@ each_engine! {
         for args in [&["setting", "get", "RunnerLimit"][..], &["setting", "set", "RunnerLimit", "3"]] {
             let (error, hint) = error_and_hint(&db.cli().run(args).fails(2));
             assert_eq!(error, "error: \"RunnerLimit\" is not a setting; did you mean TaskQueueRunnerLimit?");
-            assert_eq!(hint, "hint: `taskqueue setting` lists all");
+            assert_eq!(hint, "hint: `taskqueue setting` lists all settings");
         }
         for (near, meant) in [("taskqueuekeepsucess", "TaskQueueKeepSuccess"), ("TaskQueueLeasTime", "TaskQueueLeaseTime")] {
             let (error, _) = error_and_hint(&db.cli().run(&["setting", "get", near]).fails(2));

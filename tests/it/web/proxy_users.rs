@@ -158,7 +158,7 @@ test_on! { [sqlite Sqlite] what_is_wrong_with_the_people_of_a_proxy_is_named_wit
         (format!("{header}trusted_proxies = [\"localhost\"]\n"), "\"localhost\" is neither an address"),
         (format!("{header}trusted_proxies = [\"unix:\"]\n"), "trusted_proxies: \"\" is not the name of a user"),
         (format!("{header}{trusted}[web.user.ann]\nmay = \"rule\"\n"), "may"),
-        (format!("{header}{trusted}[web.user.\"a b\"]\nmay = \"read\"\n"), "the name of a login has 1 to 60 letters"),
+        (format!("{header}{trusted}[web.user.\"a b\"]\nmay = \"read\"\n"), "the name of a login must have 1 to 60 letters"),
         (format!("{header}{trusted}[web.user.ann]\nmay = \"read\"\nclass = [\"mail\"]\n"), "only logins of the scopes queue and work"),
         (format!("{header}{trusted}{user}{token}"), "ann has a token, too"),
     ] {

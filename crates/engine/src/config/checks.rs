@@ -46,7 +46,7 @@ pub(super) fn check_variables<'a>(names: impl IntoIterator<Item = &'a String>) -
 pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
     let Some(program) = argv.first() else { return Err("argv is empty; its first element is the program".to_owned()) };
     if !Path::new(program).is_absolute() {
-        return Err(format!("the program \"{program}\" has no absolute path; cron uses another PATH"));
+        return Err(format!("the program \"{program}\" needs an absolute path, because cron uses another PATH"));
     }
     if program.contains("{class}") {
         return Err(

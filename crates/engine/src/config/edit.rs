@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_class_that_could_not_be_read_is_refused() {
         let relative = NewClass { argv: vec!["echo".to_owned()], ..new("x") };
-        assert!(with_class(Path::new("c"), TEXT, &relative).unwrap_err().message.contains("no absolute path"));
+        assert!(with_class(Path::new("c"), TEXT, &relative).unwrap_err().message.contains("needs an absolute path"));
         assert!(with_class(Path::new("c"), TEXT, &new("a b")).is_err());
         assert!(with_class(Path::new("c"), "nonsense = 1\n", &new("x")).is_err());
     }

@@ -77,7 +77,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
         ),
         ("[class.a]\nargv = \"/bin/true\"\n", "line 2, column 8: class \"a\": argv is a string; it must be a list"),
         ("[class.a]\nargv = []\n", "argv is empty"),
-        ("[class.a]\nargv = [\"true\"]\n", "no absolute path"),
+        ("[class.a]\nargv = [\"true\"]\n", "needs an absolute path"),
         ("[class.a]\nargv = [\"/opt/{class}\"]\n", "must not choose the program"),
         ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 1.5\n", "line 3"),
         ("[class.a]\nargv = [\"/bin/true\"]\ntimeout_secs = 99999999999999999999\n", "line 3"),
@@ -93,7 +93,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
             "[class.a]\nargv = [\"/bin/true\"]\npass_env = [\"TASKQUEUE_EVENTS_FD\"]\n",
             "the variable TASKQUEUE_EVENTS_FD cannot be set",
         ),
-        ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "no class has the character ' '"),
+        ("[class.\"a b\"]\nargv = [\"/bin/true\"]\n", "a class name cannot contain ' '"),
         ("[class.\"a..b\"]\nargv = [\"/bin/true\"]\n", "two dots"),
         ("[class.a]\nargv = [\"/bin/true\"]\nmay_queue = [\"-b\"]\n", "may_queue, \"-b\": the task class starts with"),
         ("[class.exec]\nargv = [\"/bin/true\"]\n", "built in"),
@@ -136,7 +136,7 @@ fn several_mistakes_are_shown_at_once_each_with_its_place() {
             "  7 | keep = 30\n    |        ^^",
         ),
         (
-            "line 10, column 8: class \"b\": the program \"true\" has no absolute path; cron uses another PATH",
+            "line 10, column 8: class \"b\": the program \"true\" needs an absolute path, because cron uses another PATH",
             "  10 | argv = [\"true\"]\n     |        ^^^^^^^^",
         ),
         (

@@ -89,7 +89,7 @@ struct UserTable {
 pub fn check_token_name(name: &str) -> Result<(), String> {
     let is_plain = name.chars().all(|c| c.is_alphanumeric() || "._@-".contains(c));
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || !is_plain {
-        return Err(format!("the name of a login has 1 to {MAX_NAME_CHARS} letters, digits and . _ @ -"));
+        return Err(format!("the name of a login must have 1 to {MAX_NAME_CHARS} letters, digits and . _ @ -"));
     }
     Ok(())
 }
@@ -176,8 +176,9 @@ pub(super) fn web_tokens(table: WebTable, document: &mut Document<'_>) -> BTreeM
             sha256.len() == DIGEST_CHARS && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         document.check(&place, check_token_name(&name));
         if !is_digest {
-            let message =
-                format!("sha256 has {DIGEST_CHARS} hexadecimal digits; `taskqueue web token add NAME` writes it");
+            let message = format!(
+                "sha256 must have {DIGEST_CHARS} hexadecimal digits; `taskqueue web token add NAME --may SCOPE` writes it"
+            );
             document.note(&place, &message);
         }
         let Some((may, classes)) = rights(&place, &may, &class, document) else { continue };

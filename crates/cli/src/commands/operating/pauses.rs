@@ -74,6 +74,10 @@ pub(crate) struct ResumeArgs {
     reason: ReasonArgs,
 }
 
+/// The commands that list what a pause, a drain or a stop can be for.
+const NAMES: &str = "`taskqueue class` lists the classes, `taskqueue runner` the runners";
+/// The command that lists what can be resumed.
+const PAUSES: &str = "taskqueue pause    # lists what is paused, and how to resume it";
 /// How many other pauses `resume` names.
 const OTHERS: usize = 5;
 
@@ -112,11 +116,9 @@ impl TargetArgs {
         }
     }
 
-    fn required(&self) -> Result<PauseScope, CliError> {
-        self.scope().ok_or_else(|| {
-            CliError::usage("one of --all, --class CLASS and --runner NAME is required")
-                .with_hint("taskqueue pause    # lists what is paused, and how to resume it")
-        })
+    fn required(&self, hint: &str) -> Result<PauseScope, CliError> {
+        self.scope()
+            .ok_or_else(|| CliError::usage("one of --all, --class CLASS and --runner NAME is required").with_hint(hint))
     }
 }
 
@@ -124,19 +126,19 @@ pub(crate) fn pause(session: Session, args: &PauseArgs, out: &mut Out) -> anyhow
     if args.target.scope().is_none() && args.order.reason.is_none() && args.order.duration.is_none() {
         return list(session, out);
     }
-    order(session, &args.target.required()?, PauseMode::Pause, &args.order, out)
+    order(session, &args.target.required(NAMES)?, PauseMode::Pause, &args.order, out)
 }
 
 pub(crate) fn drain(session: Session, args: &DrainArgs, out: &mut Out) -> anyhow::Result<u8> {
-    order(session, &args.target.required()?, PauseMode::Drain, &args.order, out)
+    order(session, &args.target.required(NAMES)?, PauseMode::Drain, &args.order, out)
 }
 
 pub(crate) fn stop(session: Session, args: &StopArgs, out: &mut Out) -> anyhow::Result<u8> {
-    order(session, &args.target.required()?, PauseMode::Stop, &args.order, out)
+    order(session, &args.target.required(NAMES)?, PauseMode::Stop, &args.order, out)
 }
 
 pub(crate) fn resume(session: Session, args: &ResumeArgs, out: &mut Out) -> anyhow::Result<u8> {
-    let scope = args.target.required()?;
+    let scope = args.target.required(PAUSES)?;
     let mut ctx = session.open()?;
     let is_ended = ctx.because(args.reason.text(), |ctx| pauses::resume(ctx, &scope))?;
     out.json_if_asked(&serde_json::json!({ "scope": scope.kind(), "name": scope.name(), "resumed": is_ended }))?;

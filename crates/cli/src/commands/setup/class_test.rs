@@ -47,8 +47,8 @@ pub(crate) fn run(session: Session, args: &TestArgs, out: &mut Out) -> anyhow::R
             .with_hint(format!("`taskqueue queue {} --run` runs a task of it", shell_word(&args.class))),
         EngineError::UnknownClass { ref nearest, .. } => {
             let hint = match did_you_mean(nearest).strip_prefix("; ") {
-                Some(meant) => format!("{meant} `taskqueue class` lists all"),
-                None => "taskqueue class    # lists all".to_owned(),
+                Some(meant) => format!("{meant} `taskqueue class` lists all classes"),
+                None => "taskqueue class    # lists all classes".to_owned(),
             };
             CliError::from(error).with_hint(hint)
         }

@@ -116,7 +116,7 @@ fn get(session: Session, name: &str, out: &mut Out) -> anyhow::Result<u8> {
 }
 
 fn find(name: &str) -> Result<Setting, CliError> {
-    settings::find(name).map_err(|error| CliError::from(error).with_hint("`taskqueue setting` lists all"))
+    settings::find(name).map_err(|error| CliError::from(error).with_hint("`taskqueue setting` lists all settings"))
 }
 
 fn json(setting: Setting, value: &str) -> serde_json::Value {
