@@ -56,7 +56,7 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The highest number of live runners, on all hosts together.
+    /// The highest number of slots of live runners, on all hosts together.
     RunnerLimit: 8 in 1..=10_000, "slots of live runners, on all hosts together";
     /// Seconds without an end or a report after which a run times out, unless its task or class states a timeout.
     RunTimeout: 86_400 in 1..=31_536_000, "seconds without end or report after which a run times out";
@@ -73,11 +73,12 @@ settings! {
     CrashLimit: 3 in 1..=1_000_000, "crashes of a task without a success in between before it is quarantined";
     /// Expired claims of a task by one claimant after which the claimant counts as having rejected the task.
     ClaimTimeoutLimit: 3 in 1..=1_000_000,
-        "timeouts of a claimant with a task before the claimant counts as having rejected it";
+        "timeouts of a claimant with the same task after which it counts as having rejected the task";
     /// Seconds for which a class is held on a host after its handler could not be started. Also the seconds for which a task is
     /// held back from a claimant whose claim expired.
     HoldTime: 300 in 1..=86_400,
-        "seconds for which a class is held on a host where its handler cannot start, and a task is held back from a late claimant";
+        "seconds for which a class is held on a host where its handler cannot start; also for which a task is held back from a \
+         claimant that timed out with it";
     /// Seconds after which a lease that is not renewed expires.
     LeaseTime: 90 in 5..=86_400, "seconds without a renewal after which a runner has lost its runs";
     /// Seconds between two renewals.
@@ -103,11 +104,11 @@ settings! {
     /// Days for which ended runners, and events without a task, are kept.
     KeepRunners: 30 in 0..=36_500, "days for which ended runners and events of no task are kept, 0 forever";
     /// How many tasks that succeeded are kept.
-    MaxSuccess: 0 in 0..=1_000_000_000, "tasks that succeeded that are kept, 0 any number";
+    MaxSuccess: 0 in 0..=1_000_000_000, "number of successful tasks that are kept, 0 for any number";
     /// How many cancelled tasks are kept, and how many expired ones.
-    MaxCancelled: 0 in 0..=1_000_000_000, "cancelled tasks that are kept, and as many expired ones, 0 any number";
+    MaxCancelled: 0 in 0..=1_000_000_000, "number of cancelled tasks that are kept, and of expired ones, 0 for any number";
     /// How many exhausted and quarantined tasks are kept.
-    MaxFailed: 0 in 0..=1_000_000_000, "exhausted and quarantined tasks that are kept, 0 any number";
+    MaxFailed: 0 in 0..=1_000_000_000, "number of exhausted and quarantined tasks that are kept, 0 for any number";
 }
 
 /// Invalid settings.

@@ -212,7 +212,7 @@ each_engine! {
     fn a_pattern_that_no_class_matches_is_refused_wherever_it_comes_in(db) {
         db.configure(ECHO);
         db.cli().run(&["queue", "echo"]).ok();
-        for (pattern, why) in [("-*", "no class starts with a hyphen"), ("a..*", "no class has two dots in a row")] {
+        for (pattern, why) in [("-*", "a class name cannot start with a hyphen"), ("a..*", "a class name cannot contain two dots in a row")] {
             let class = format!("--class={pattern}");
             for verb in [&["pause"][..], &["stop"], &["work"], &["worker", "claim", "--claimant", "bot"]] {
                 let said = db.cli().run(&[verb, &[&class]].concat()).fails(2);

@@ -165,8 +165,8 @@ each_engine! {
         assert_eq!(claimed(bot()), ids[..1]);
         assert!(matches!(queue.claim(&bot().task(TaskId(4_711))), Err(Error::NotFound(_))));
         for (wrong, what) in [
-            (Claim::new("bot 1"), "not visible"),
-            (bot().classes(["a b"]), "no class has"),
+            (Claim::new("bot 1"), "no spaces"),
+            (bot().classes(["a b"]), "a class name cannot contain"),
             (bot().unique(""), "1 to 190"),
             (bot().tag(" t"), "the tag begins or ends with a space"),
             (bot().count(0), "1 to 1000"),

@@ -164,10 +164,10 @@ fn scope_fields<S: Serializer>(scope: &PauseScope, serializer: S) -> Result<S::O
 /// The name is empty, too long, or has invisible characters.
 pub fn check_runner_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > MAX_RUNNER_NAME_CHARS {
-        return Err(format!("the name of a runner has 1 to {MAX_RUNNER_NAME_CHARS} characters"));
+        return Err(format!("the name of a runner must have 1 to {MAX_RUNNER_NAME_CHARS} characters"));
     }
     if name.chars().any(char::is_control) {
-        return Err("the name of a runner has no control characters".to_owned());
+        return Err("the name of a runner cannot contain control characters".to_owned());
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ impl FromStr for ListenAddress {
             });
         };
         if path.len() > LONGEST_PATH_BYTES {
-            return Err(format!("the path of a socket has at most {LONGEST_PATH_BYTES} bytes"));
+            return Err(format!("the path of a socket can have at most {LONGEST_PATH_BYTES} bytes"));
         }
         let path_of_file = PathBuf::from(path);
         if !path_of_file.is_absolute()

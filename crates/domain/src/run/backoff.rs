@@ -96,7 +96,7 @@ impl FromStr for Backoff {
     /// Describes what is wrong and lists the valid forms.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |what: String| format!("\"{text}\" is not a backoff: {what}; {FORMS}");
-        let (kind, waits) = text.trim().split_once(':').ok_or_else(|| wrong("it names no kind".to_owned()))?;
+        let (kind, waits) = text.trim().split_once(':').ok_or_else(|| wrong("it has no kind".to_owned()))?;
         match kind.trim() {
             "exponential" => {
                 let (base, max) = waits.split_once("..").ok_or_else(|| wrong("it has no longest wait".to_owned()))?;

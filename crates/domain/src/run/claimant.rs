@@ -36,10 +36,10 @@ impl FromStr for ClaimantId {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() || text.chars().count() > MAX_LENGTH {
-            return Err(format!("the name of a claimant has 1 to {MAX_LENGTH} characters"));
+            return Err(format!("the name of a claimant must have 1 to {MAX_LENGTH} characters"));
         }
         if let Some(bad) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
-            return Err(format!("the name of a claimant has the character {bad:?}, which is not visible"));
+            return Err(format!("the name of a claimant cannot contain {bad:?}: no spaces and no control characters"));
         }
         Ok(Self(text.to_owned()))
     }

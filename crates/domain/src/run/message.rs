@@ -102,10 +102,12 @@ impl From<Message> for Messages {
 /// What is wrong, as a sentence without a full stop.
 pub fn check_message(name: &str, data: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || name.chars().any(char::is_control) {
-        return Err(format!("the name of a message has 1 to {MAX_NAME_CHARS} characters, none of them invisible"));
+        return Err(format!(
+            "the name of a message must have 1 to {MAX_NAME_CHARS} characters, none of them invisible"
+        ));
     }
     if data.len() > MAX_DATA_BYTES {
-        return Err(format!("the data of a message has at most {MAX_DATA_BYTES} bytes"));
+        return Err(format!("the data of a message can have at most {MAX_DATA_BYTES} bytes"));
     }
     check_storable(data).map_err(|what| format!("the data {what}"))
 }

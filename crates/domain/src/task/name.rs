@@ -9,7 +9,7 @@ pub const MAX_NAME_LENGTH: usize = 190;
 /// It is empty or too long, has a control character, or has a space at either end.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > MAX_NAME_LENGTH || name.chars().any(char::is_control) {
-        return Err(format!("a name has 1 to {MAX_NAME_LENGTH} characters, none of them a control character"));
+        return Err(format!("a name must have 1 to {MAX_NAME_LENGTH} characters, none of them a control character"));
     }
     if name.starts_with(' ') || name.ends_with(' ') {
         return Err(format!("the name \"{name}\" begins or ends with a space"));

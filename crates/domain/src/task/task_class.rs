@@ -28,7 +28,7 @@ pub const EXEC_CLASS: &str = "exec";
 pub fn check_class_pattern(pattern: &str) -> Result<(), String> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "_.\\:-*?".contains(c);
     if let Some(bad) = pattern.chars().find(|c| !is_good(*c)) {
-        return Err(format!("no class has the character {bad:?}"));
+        return Err(format!("a class name cannot contain {bad:?}"));
     }
     // A name without wildcards matches only itself, so it must be one that a task can have.
     if !pattern.contains(['*', '?']) {
@@ -38,10 +38,10 @@ pub fn check_class_pattern(pattern: &str) -> Result<(), String> {
         return Err(format!("the pattern is longer than {MAX_CLASS_LENGTH} characters"));
     }
     if pattern.starts_with('-') {
-        return Err("no class starts with a hyphen".to_owned());
+        return Err("a class name cannot start with a hyphen".to_owned());
     }
     if pattern.contains("..") {
-        return Err("no class has two dots in a row".to_owned());
+        return Err("a class name cannot contain two dots in a row".to_owned());
     }
     Ok(())
 }

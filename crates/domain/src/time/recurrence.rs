@@ -108,7 +108,7 @@ impl Recurrence {
         let every = every.split_whitespace().collect::<Vec<_>>().join(" ");
         // The library treats any text with an @ in it as a nickname, and counts fields by bytes.
         if every.chars().count() > MAX_RECURRENCE_LENGTH || !every.is_ascii() {
-            return Err(format!("a cron expression has at most {MAX_RECURRENCE_LENGTH} characters, all ASCII"));
+            return Err(format!("a cron expression can have at most {MAX_RECURRENCE_LENGTH} characters, all ASCII"));
         }
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
         let cron = parser.parse(&every).map_err(|error| {
@@ -292,7 +292,7 @@ fn why_refused(every: &str) -> Option<String> {
     let places = match fields.len() {
         5 => &FIELDS[1..],
         6 => &FIELDS[..],
-        _ => return Some("it has five fields, or six with the seconds first".to_owned()),
+        _ => return Some("it needs five fields, or six with the seconds first".to_owned()),
     };
     fields.into_iter().zip(places).find_map(|(field, (name, low, high))| {
         let number = number_beyond(field, *low, *high)?;

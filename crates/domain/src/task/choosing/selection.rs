@@ -284,7 +284,7 @@ impl Selection {
 
     fn add(&mut self, word: &str) -> Result<(), String> {
         if word.contains('\0') {
-            return Err("a selection has no character U+0000; PostgreSQL cannot store it".to_owned());
+            return Err("a selection cannot contain the character U+0000, which PostgreSQL cannot store".to_owned());
         }
         if let Some(text) = word.strip_prefix("data~").filter(|text| !text.is_empty()) {
             self.data.push(DataFilter::Contains(text.to_owned()));

@@ -63,7 +63,8 @@ fn interval(text: &str, words: &str) -> Result<String, String> {
     let cron = if length.subsec_nanos() == 0 { steps(length) } else { None };
     cron.ok_or_else(|| {
         format!(
-            "\"{text}\" cannot be written as one cron expression; write 15s, 20m, 30m, 2h or 1d, or \"monday 4:30\" for a week"
+            "\"{text}\" cannot be written as one cron expression; use an interval that divides a minute, an hour or a day, such as \
+             15s, 20m, 2h or 1d, or write \"monday 4:30\" for a week"
         )
     })
 }
@@ -201,7 +202,7 @@ mod tests {
     fn phrases_that_are_no_schedule_are_refused_with_one_that_is() {
         for (phrase, why) in [
             ("15", "\"15\" has no unit; write \"15m\""),
-            ("every 7m", "cannot be written as one cron expression; write 15s"),
+            ("every 7m", "cannot be written as one cron expression; use an interval"),
             ("90m", "\"90m\" cannot be written as one cron expression"),
             ("1week", "\"monday 4:30\" for a week"),
             ("500ms", "cannot be written"),
