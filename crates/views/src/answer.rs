@@ -81,7 +81,7 @@ fn task_words(reason: &Reason, task: &Task, run: Option<&Run>, allowed_retries: 
         Reason::Cancelled => format!("was cancelled {}; it will not run", relative(task.updated_on, now)),
         Reason::Expired { on: Some(on) } => format!("will not run: it had to start before {}", instant(*on)),
         Reason::Expired { on: None } => "has expired; it will not run".to_owned(),
-        Reason::UnknownStatus => format!("is left alone: a newer version wrote its status {}", task.status),
+        Reason::UnknownStatus => format!("is ignored: a newer version wrote its status {}", task.status),
         _ => waiting_words(reason, task.class.as_str(), now),
     }
 }
@@ -111,7 +111,7 @@ fn waiting_words(reason: &Reason, class: &str, now: DateTime<Utc>) -> String {
             if *slots == 1 { "is" } else { "are" },
             runs_ahead(*before)
         ),
-        Reason::WaitsItsTurn { before } => format!("waits for its turn{}", runs_ahead(*before)),
+        Reason::WaitsItsTurn { before } => format!("waits for a runner{}", runs_ahead(*before)),
         Reason::NoHandlerHere => {
             format!("waits for a handler: class {class} has none on this host, and no claimant takes it")
         }

@@ -209,7 +209,7 @@ each_engine! {
         assert_eq!(explained["cause"]["why"]["before"], json!({ "count": 1, "or_more": false }));
         // A runner with a free slot that has not polled yet.
         insert_runner(db, &ProcessIdentity::own().unwrap(), 1);
-        expect(db, &third, "waits_its_turn", "waits for its turn; 1 run is ahead of it");
+        expect(db, &third, "waits_its_turn", "waits for a runner; 1 run is ahead of it");
         let second = (third.parse::<i64>().unwrap() - 1).to_string();
         let explained = explain(db, &second);
         assert_eq!(explained["cause"], Value::Null, "{explained}");
@@ -307,7 +307,7 @@ each_engine! {
         configure(db);
         let id = queue(db, "echo", &[]);
         allow_unknown_statuses(db).execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'hibernating'");
-        let explained = expect(db, &id, "unknown_status", "is left alone: a newer version wrote its status hibernating");
+        let explained = expect(db, &id, "unknown_status", "is ignored: a newer version wrote its status hibernating");
         assert_eq!(explained["remedy"], Value::Null);
     }
 

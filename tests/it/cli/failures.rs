@@ -85,7 +85,7 @@ each_engine! {
 
     fn nothing_that_failed_is_said_so(db) {
         db.configure(ECHO);
-        assert_eq!(db.cli().run(&["failures"]).ok(), "No failed tasks: nothing failed, or it has succeeded since.");
+        assert_eq!(db.cli().run(&["failures"]).ok(), "No failed tasks: no task has failed, or all have succeeded since.");
     }
 
     fn a_sample_of_a_group_is_tried_again_and_then_the_rest_at_a_rate(db) {

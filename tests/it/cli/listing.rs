@@ -85,9 +85,9 @@ each_engine! {
         assert!(error.contains("there is no column \"clas\"; did you mean \"class\"") && hint.contains("class"), "{error}");
         for (args, why) in [
             (&["status", "--json", "-o", "csv"][..], "--json cannot be combined"),
-            (&["schedule", "-o", "csv", "show", "1"], "are for lists"),
+            (&["schedule", "-o", "csv", "show", "1"], "apply only to lists"),
             (&["status", "-o", "id", "--columns", "id"], "cannot be combined with --output id"),
-            (&["events", "--follow", "-o", "json"], "--follow prints lines without an end"),
+            (&["events", "--follow", "-o", "json"], "--follow never ends"),
         ] {
             let ended = db.cli().run(args).fails(2);
             assert!(ended.contains(why), "{args:?}: {ended}");

@@ -49,7 +49,7 @@ each_engine! {
         let events = db.cli().run(&["events", "--kind", "schedule-run", "--json"]).json();
         assert_eq!(events["task_id"].to_string(), ended.stdout.trim());
         assert!(events["details"]["schedule"].is_i64() && events["actor"] != "", "{events}");
-        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "2\n", "queued task 2; the next time of schedule 1 stays\n"));
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "2\n", "queued task 2; the next planned time of schedule 1 does not change\n"));
         let copy = task(db, "2");
         assert_eq!((&copy["data"], &copy["priority"], &copy["name"], &copy["schedule"]), (&json!({"n": 1}), &json!(5), &json!("leap"), &json!(null)));
         db.cli().run(&["tick"]).ok();

@@ -20,13 +20,13 @@ each_engine! {
         let row = task(db, "1");
         assert_eq!((&row["name"], &row["schedule"]["every"]), (&"morning".into(), &"0 9 * * MON-FRI".into()), "{row}");
         let (error, hint) = error_and_hint(&add(&["morning", "@daily", "--", "true"]).fails(1));
-        assert!(error.contains("the schedule 1 has the name \"morning\""), "{error}");
+        assert!(error.contains("schedule 1 already has the name \"morning\""), "{error}");
         assert!(hint.contains("taskqueue schedule show 1"), "{hint}");
         // A name that cannot be a key, and a schedule of another class.
         assert_eq!(add(&["fr\u{fc}h", "@daily", "--", "true"]).ok(), "3");
         assert!(add(&["fr\u{fc}h", "@daily", "--", "true"]).fails(1).contains("the schedule 3 has the name"));
         db.cli().run(&["queue", "exec", "{\"argv\":[\"true\"]}", "--every", "@daily", "--name", "noon"]).ok();
-        assert!(add(&["noon", "@daily", "--", "true"]).fails(1).contains("the schedule 4 has the name \"noon\""));
+        assert!(add(&["noon", "@daily", "--", "true"]).fails(1).contains("schedule 4 already has the name \"noon\""));
         for wrong in [&["x", "--", "true"][..], &["x", "@daily"], &["x", "someday", "--", "true"], &["x", "@daily", "--every", "1h", "--", "true"]] {
             assert_eq!(add(wrong).code, Some(2), "{wrong:?}");
         }

@@ -481,7 +481,7 @@ each_engine! {
     fn a_prune_from_cron_succeeds_in_silence_when_there_is_nothing_to_prune(db) {
         let mut ctx = willing(db);
         finished(db, &mut ctx, 1);
-        let (options, selection) = ("prune with options needs --yes", "prune needs --yes where it cannot ask");
+        let (options, selection) = ("prune with options needs --yes", "prune needs --yes, because it cannot ask without a terminal");
         for (args, words) in [
             (&["--older-than", "7d"][..], options),
             (&["--class", "none"], options),

@@ -116,7 +116,7 @@ const COUNTED_LATE: &str = "taskqueue check counts late schedules; --late-schedu
 const CHOSEN_EVENTS: &str = "--by NAME, --task ID, --kind KIND and --since TIME choose events";
 const WHOLE: &str = "without a task, 'taskqueue explain' explains why nothing runs";
 const NOT_RUN: &str = "taskqueue help operators: how to notice that a schedule did not run";
-const CLASS: &str = "a queue is a class";
+const CLASS: &str = "what other tools call a queue is a task class here";
 const MOVE: &str = "to move to another database: taskqueue export | taskqueue --database URL import --allow-exec";
 
 /// Replaces the suggestion of an error about such a word.

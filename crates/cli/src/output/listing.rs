@@ -64,7 +64,7 @@ impl ListOptions {
     /// Refuses the options in front of a subcommand that prints no list.
     pub(crate) fn refuse_without_list(&self) -> Result<(), CliError> {
         if self.is_given() {
-            return Err(CliError::usage("--output, --columns and --no-header are for lists"));
+            return Err(CliError::usage("--output, --columns and --no-header apply only to lists"));
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ const KEYS: &[&str] =
 const HELP: &[&str] = &[
     "Tab, arrows, h j k l   choose a pane and a row; PageUp, PageDown, g, G, mouse wheel too",
     "Enter                  open the task: why, attempts, output; refreshed",
-    "f                      open the task at the end of its output; there: stop or go on",
+    "f                      open the task at the end of its output; there: stop or continue",
     "/                      show only rows that contain a text; Escape shows all",
     "Escape                 back",
     "c                      cancel the task",

@@ -51,7 +51,7 @@ pub(crate) struct ListWords<'a> {
 }
 
 /// Printed if a listed task will not run again unless an operator retries it.
-const NOT_RETRIED: &str = "Tasks that are not retried wait for you: `taskqueue failures` shows how to retry them.";
+const NOT_RETRIED: &str = "Some tasks will not be retried: `taskqueue failures` shows how to retry them.";
 /// Used if no tasks were selected.
 pub(crate) const MORE_OR_OTHERS: &str =
     "There are more: -n N shows more lines; a selection, --status or --class filters them.";

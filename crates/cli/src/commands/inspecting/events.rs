@@ -56,7 +56,7 @@ const EVENTS: ListKind =
 
 pub(crate) fn run(session: Session, args: &EventsArgs, out: &mut Out) -> Result<u8> {
     if args.follow && args.list.needs_end() {
-        return Err(CliError::usage("--follow prints lines without an end, not an array or a table")
+        return Err(CliError::usage("--follow never ends, so it cannot print an array or a table")
             .with_hint("--output jsonl, csv or id")
             .into());
     }

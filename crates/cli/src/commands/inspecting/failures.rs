@@ -58,7 +58,7 @@ pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyho
         return Ok(DONE);
     }
     if found.groups.is_empty() {
-        out.data(fitted_words("No failed tasks: nothing failed, or it has succeeded since.", out.width()))?;
+        out.data(fitted_words("No failed tasks: no task has failed, or all have succeeded since.", out.width()))?;
         return Ok(DONE);
     }
     show(&found, shown, args.samples, out)?;

@@ -76,9 +76,9 @@ fn start(session: Session, args: &WebArgs, out: &mut Out) -> anyhow::Result<u8> 
     let configuration = configuration_of(&session, own.as_deref(), out);
     if !configuration.has_logins() {
         return Err(CliError::usage(
-            "no login is possible: the configuration has no token, and this is no terminal to show one",
+            "no login is possible: the configuration has no token, and one is printed only on a terminal",
         )
-        .with_hint("`taskqueue web token add ann --may operate` makes one; then start `taskqueue web` again")
+        .with_hint("`taskqueue web token add ann --may operate` adds one; then start `taskqueue web` again")
         .into());
     }
     own_memory::keep_little();

@@ -217,7 +217,8 @@ fn announce_waits(ctx: &Context, signals: Arc<StopSignals>, progress: Option<&Pr
 
 /// Returns the error of a script that selects nothing now, and that would fail on the first day on which it selects a task.
 fn unasked(verb: &str) -> CliError {
-    CliError::usage(format!("{verb} needs --yes where it cannot ask")).with_hint("--dry-run shows what would be done")
+    CliError::usage(format!("{verb} needs --yes, because it cannot ask without a terminal"))
+        .with_hint("--dry-run shows what would be done")
 }
 
 /// Asks the user for confirmation; without a terminal, `--yes` is required.

@@ -262,7 +262,7 @@ fn add(session: Session, args: &AddArgs, out: &mut Out) -> anyhow::Result<u8> {
     let exec_args = args.exec_args()?;
     let mut ctx = session.open_or_make()?;
     if let Some(id) = live_schedule(&mut ctx, &args.name)? {
-        let error = CliError::failed(format!("the schedule {id} has the name \"{}\"", args.name));
+        let error = CliError::failed(format!("schedule {id} already has the name \"{}\"", args.name));
         return Err(error.with_hint(format!("taskqueue schedule show {id}")).into());
     }
     exec::queue_exec(&mut ctx, &exec_args, out)
@@ -288,7 +288,7 @@ fn run_now(ctx: &mut Context, named: &NamedTarget, any_class: bool, out: &mut Ou
             out.json(&serde_json::json!({ "schema": "taskqueue.schedule-run/1", "schedule_id": id, "task_id": task }))?;
         } else {
             out.data(task.to_string())?;
-            out.say(&format!("queued task {task}; the next time of schedule {id} stays"));
+            out.say(&format!("queued task {task}; the next planned time of schedule {id} does not change"));
         }
     }
     Ok(DONE)
