@@ -31,7 +31,7 @@ each_engine! {
     fn the_pages_show_what_runs_what_failed_and_why(db) {
         fill(db);
         let server = WebServer::start(db, &[]);
-        shows(&server.get("/"), &["<b>1</b>failed", "<b>1</b>success", "No process works.", "/tasks/2"]);
+        shows(&server.get("/"), &["<b>1</b>failed", "<b>1</b>success", "No runner is alive.", "/tasks/2"]);
         shows(&server.get("/tasks"), &["/tasks/1", "/tasks/2", "/tasks/3", "These are all."]);
         let found = server.get("/tasks?q=class%3Decho+data.order%3D17");
         shows(&found, &["/tasks/1"]);
@@ -101,7 +101,7 @@ each_engine! {
         // The older hours are read one after the other.
         wait_until("the charts are read", || {
             let body = server.get("/").body;
-            body.contains("started <b>") && !body.contains("times were read so far")
+            body.contains("started <b>") && !body.contains("intervals were read so far")
         });
         let page = server.get("/");
         shows(&page, &["started <b>2</b>", "<polyline class=\"starts\"", "success <b>1</b>", "failed, not retried <b>1</b>", "cancelled or expired <b>0</b>"]);
@@ -137,7 +137,7 @@ each_engine! {
         assert!(!last.body.contains("rel=\"next\""), "{}", last.body);
         shows(&server.get("/tasks?after=5"), &["There are no more.", "Newest first"]);
         shows(&server.get("/tasks?columns=tags"), &["is not a column; the columns are task, class,"]);
-        shows(&server.get("/tasks?before=3&after=1"), &["before or after, not both"]);
+        shows(&server.get("/tasks?before=3&after=1"), &["before and after cannot be combined"]);
     }
 
     fn a_list_of_cancelled_tasks_has_the_last_one_first(db) {
@@ -151,7 +151,7 @@ each_engine! {
             let mut address = format!("/tasks?q=status%3Dcancelled&columns=task+when&limit=1{start}");
             for (place, id) in ids.iter().enumerate() {
                 let page = server.get(&address);
-                shows(&page, &[&format!("href=\"/tasks/{id}\""), "ended <time", "since which they are over"]);
+                shows(&page, &[&format!("href=\"/tasks/{id}\""), "ended <time", "the time at which they finished"]);
                 let next = page.body.split("rel=\"next\" href=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
                 assert_eq!(next.is_some(), place < 3, "{}", page.body);
                 address = next.unwrap_or_default().replace("&amp;", "&");
@@ -280,7 +280,7 @@ each_engine! {
             ("scope=class&name=echo&mode=pause&reason=r&duration=90", "has no unit"),
             ("scope=class&name=echo&mode=pause&reason=+", "the reason is missing"),
             ("scope=class&name=&mode=pause&reason=r", "neither a task class nor a pattern"),
-            ("scope=all&name=echo&mode=pause&reason=r", "has no name"),
+            ("scope=all&name=echo&mode=pause&reason=r", "takes no name"),
         ] {
             let refused = server.ask("operate", "POST", "/pause", body);
             assert!(refused.status == 400 && refused.body.contains(part), "{body}: {}", refused.body);
@@ -307,7 +307,7 @@ each_engine! {
         let server = WebServer::start(db, &[]);
         shows(&server.get("/tasks/1"), &["<b>to</b>: <ol class=\"tree\" start=\"0\"><li><code>&quot;ann&quot;</code></li>", "As text"]);
         let page = server.get("/tasks/2");
-        shows(&page, &["<svg class=\"graph\"", "Dependencies", "Waits for", "Before", "(however it ends)", "A dashed arrow"]);
+        shows(&page, &["<svg class=\"graph\"", "Dependencies", "Waits for", "Dependants", "(any outcome)", "A dashed arrow"]);
         let drawn = page.body.split("<svg class=\"graph\"").nth(1).unwrap().split("</svg>").next().unwrap();
         assert_eq!((drawn.matches("class=\"edge\"").count(), drawn.matches("class=\"edge any\"").count()), (1, 1), "{drawn}");
         assert!(drawn.contains("href=\"/tasks/1\"") && drawn.contains("href=\"/tasks/3\"") && !drawn.contains("/tasks/2\""), "{drawn}");
@@ -360,7 +360,7 @@ each_engine! {
         let [first, second] = [&run["run_id"].to_string(), &newest.to_string()].map(|run| format!("/tasks/1/log?run={run}"));
         shows(&page, &[&format!("\"{first}\""), &format!("\"{second}\"")]);
         let released = server.get(&first);
-        shows(&released, &[&format!("Attempt 1 (run {})", run["run_id"]), "released", "It has written nothing so far."]);
+        shows(&released, &[&format!("Attempt 1 (run {})", run["run_id"]), "released", "No output so far."]);
         let heading = format!("Attempt 1 (run {newest})");
         for path in [&second, "/tasks/1/log?attempt=1", "/tasks/1/log"] {
             shows(&server.get(path), &[&heading, "hello"]);

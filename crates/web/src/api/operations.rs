@@ -143,7 +143,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     operation(
         change("/api/v1/runs/{id}/release", Scope::Work, || post(worker::release)).checks_class(),
         "release_run",
-        "Return a claimed run without an outcome",
+        "Release a claimed run without an outcome",
         "resolved",
     )
     .bodies(&[(JSON, "release_request")]),

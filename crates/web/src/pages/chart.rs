@@ -24,10 +24,10 @@ const SAMPLE: i64 = 12;
 pub(super) fn charts(figures: &Figures) -> Markup {
     let Some((now, read_at)) = figures.read_at else {
         let words = figures.problem.as_ref().map_or("Not read yet.", |problem| &problem.detail);
-        return html! { h2 { "Starts and ends" } p.quiet { (words) } };
+        return html! { h2 { "Started and finished" } p.quiet { (words) } };
     };
     html! {
-        h2 { "Starts and ends" }
+        h2 { "Started and finished" }
         @if let Some(problem) = &figures.problem {
             (answer(&format!("{}. The charts are {}s old.", problem.detail, read_at.elapsed().as_secs()), None, true))
         }
@@ -51,7 +51,7 @@ fn chart(name: &str, title: &str, shape: Shape, figures: &Figures, now: DateTime
                 @for (class, words, count) in parts(total) { li { (sample(name, class)) " " (words) " " b { (count) } } }
             }
             @if read.len() < points.len() {
-                p.quiet { (read.len()) " of " (points.len()) " times were read so far." }
+                p.quiet { (read.len()) " of " (points.len()) " intervals were read so far." }
             }
             details id=(format!("{name}-figures")) {
                 summary { "Figures" }
@@ -85,8 +85,8 @@ fn drawing(name: &str, title: &str, points: &[Point], total: Ends) -> Markup {
     let step = WIDTH / points.len().max(1);
     html! {
         svg.chart viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-labelledby=(format!("{name}-title {name}-words")) {
-            title id=(format!("{name}-title")) { "Starts and ends. " (title) }
-            desc id=(format!("{name}-words")) { "From " (time(0)) " UTC: " (words.join(", ")) ". At most " (most) " at a time." }
+            title id=(format!("{name}-title")) { "Started and finished. " (title) }
+            desc id=(format!("{name}-words")) { "From " (time(0)) " UTC: " (words.join(", ")) ". At most " (most) " in one interval." }
             defs {
                 pattern id=(format!("{name}-stripes")) width=(LEAST_HEIGHT) height=(LEAST_HEIGHT) patternUnits="userSpaceOnUse" {
                     rect.failed width=(LEAST_HEIGHT) height=(LEAST_HEIGHT - 1) {}
@@ -177,7 +177,7 @@ fn table(points: &[Point]) -> Markup {
                 }
             }
         }
-        p.quiet { "Times at which nothing started or finished are left out." }
+        p.quiet { "Intervals in which nothing started or finished are left out." }
     }
 }
 

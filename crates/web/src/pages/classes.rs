@@ -99,7 +99,7 @@ fn table(classes: &[ClassState], limits: &[LimitLine], now: DateTime<Utc>, login
         }
     };
     html! {
-        p.quiet { "As this host knows them: another host may have other programs." }
+        p.quiet { "As configured on this host; other hosts can have other programs." }
         (cards(heads.chain(may_change.then_some("Change")), &rows))
     }
 }

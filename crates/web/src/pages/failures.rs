@@ -25,7 +25,7 @@ fn body(found: &Failures, login: &Login) -> Markup {
     html! {
         h1 { "Failures" }
         @if found.groups.is_empty() {
-            p { "No task has failed." }
+            p { "No failed tasks." }
         } @else {
             (total(found))
             (cards(heads, &html! { @for group in &found.groups { (row(group, found.now, login)) } }))

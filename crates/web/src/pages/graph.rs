@@ -44,11 +44,11 @@ pub(super) fn graph(task: &Task, prerequisites: &[LinkedTask], dependants: &[Lin
             (node(&own, (center, middle - BOX.1 / 2)))
             @for (row, linked) in after() { (node(&Node::of(linked), (right, top_of(row)))) }
         }
-        @for (side, title) in [(prerequisites, "waits for"), (dependants, "is before")] {
-            @if side.len() > MOST { p.quiet.drawn { "The first " (MOST) " of " (side.len()) " tasks that it " (title) " are drawn." } }
+        @for (side, title) in [(prerequisites, "prerequisites"), (dependants, "dependants")] {
+            @if side.len() > MOST { p.quiet.drawn { "The first " (MOST) " of " (side.len()) " " (title) " are drawn." } }
         }
         @if prerequisites.iter().chain(dependants).any(|linked| !linked.needs_success) {
-            p.quiet.drawn { "A dashed arrow: however the first one ends." }
+            p.quiet.drawn { "A dashed arrow: any outcome of the first task is enough." }
         }
     }
 }

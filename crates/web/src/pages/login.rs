@@ -35,14 +35,14 @@ pub(crate) async fn form(Query(Target { to }): Query<Target>) -> Response {
 fn show(to: &str, is_wrong: bool) -> Response {
     let body = html! {
         h1 { "taskqueue" }
-        @if is_wrong { p.answer.bad role="alert" { "No login has this token." } }
+        @if is_wrong { p.answer.bad role="alert" { "This token is not valid." } }
         form.row method="post" action="/login" {
             label for="token" { "Token" }
             input #token name="token" type="password" required autofocus autocomplete="current-password";
             input type="hidden" name="to" value=(text(to));
             button { "Log in" }
         }
-        p.quiet { "The terminal in which " code { "taskqueue web" } " was started shows a token; " code { "taskqueue web token add" } " makes others." }
+        p.quiet { "The terminal in which " code { "taskqueue web" } " was started shows a token; " code { "taskqueue web token add NAME --may SCOPE" } " adds others." }
     };
     whole_page("Log in", "/login", None, Refresh::Never, &body)
 }

@@ -112,10 +112,10 @@ fn state_class(state: &str) -> &'static str {
 /// The runners that have not ended.
 pub(crate) fn runner_table(runners: &[RunnerLine], now: DateTime<Utc>, login: &Login) -> Markup {
     if runners.is_empty() {
-        return html! { p { "No process works." } };
+        return html! { p { "No runner is alive." } };
     }
     let may_change = login.may >= Scope::Operate;
-    let heads = ["Runner", "Host", "State", "Slots", "Since", "Memory", "Works on"].into_iter();
+    let heads = ["Runner", "Host", "State", "Slots", "Since", "Memory", "Current runs"].into_iter();
     let rows = html! {
         @for line in runners {
             tr {

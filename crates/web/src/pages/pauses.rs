@@ -53,7 +53,7 @@ nothing_to_hide!(Warning);
 
 fn scope_of(kind: &str, name: &str) -> Result<PauseScope, Problem> {
     match PauseScope::parse(kind, name.to_owned()) {
-        Some(PauseScope::All) if !name.is_empty() => Err(Problem::input("the scope all has no name")),
+        Some(PauseScope::All) if !name.is_empty() => Err(Problem::input("the scope all takes no name")),
         Some(scope) => Ok(scope),
         None => Err(Problem::input(format!("\"{kind}\" is not all, class or runner"))),
     }
@@ -125,7 +125,7 @@ pub(crate) async fn form(caller: Caller, Query(target): Query<Target>) -> Page {
 /// The form; after a mistake with what was typed.
 fn form_page(login: &Login, scope: &PauseScope, wrong: Option<(&Order, &Problem)>) -> Page {
     if !OutsideText::from(scope.name()).is_clean() {
-        return Err(Problem::input("a page cannot show this name exactly: use `taskqueue pause`"));
+        return Err(Problem::input("this name has characters that a page cannot show: use `taskqueue pause`"));
     }
     let order = wrong.map(|(order, _)| order);
     let typed = |field: fn(&Order) -> &str| clean_line(order.map_or("", field));
@@ -152,7 +152,7 @@ fn form_page(login: &Login, scope: &PauseScope, wrong: Option<(&Order, &Problem)
 
 const fn name_label(scope: &PauseScope) -> &'static str {
     match scope {
-        PauseScope::Runner(_) => "Name of the runners, also of those that start later",
+        PauseScope::Runner(_) => "Runners with this name, including those that start later",
         _ => "Class, or a pattern such as mail.*",
     }
 }

@@ -179,7 +179,7 @@ fn check_site_is_named(login: &Login, method: &Method, headers: &HeaderMap) -> R
         return Ok(());
     }
     Err(Problem::forbidden(
-        "this change names no page that it comes from (Origin or Sec-Fetch-Site); programs use a token",
+        "this request has no header Origin or Sec-Fetch-Site, so the page that it comes from cannot be checked; programs use a token",
     ))
 }
 
@@ -208,7 +208,9 @@ fn check_host(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
     if hosts.next().is_none() && is_known_host(options, host) {
         return Ok(());
     }
-    let detail = format!("this server does not answer to the name \"{host}\"; --host NAME allows a name");
+    let detail = format!(
+        "this server does not accept requests for the host name \"{host}\"; `taskqueue web --host NAME` allows a name"
+    );
     Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host", detail))
 }
 

@@ -68,7 +68,7 @@ fn operate_the_queue(db: &TestDb, way: Way) {
     browser.sees_change(true, "Task 2 · bad · success");
 
     browser.menu("Now", "n");
-    browser.sees("No process works.");
+    browser.sees("No runner is alive.");
     browser.follow("Pause, drain or stop");
     browser.sees("Pause everything");
     browser.write("#reason", "we deploy");

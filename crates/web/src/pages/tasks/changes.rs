@@ -281,7 +281,7 @@ fn show_answers(
         @if let Some(failure) = failure {
             h1 { (change.name()) ": " (plural(done, "task")) ", then it failed" }
             (answer(&failure.detail, None, true))
-            p { "Of the tasks after these, it is not known whether they have changed." }
+            p { "It is not known whether the tasks after these have changed." }
         } @else {
             h1 { (change.name()) ": " (done) " of " (plural(answers.len(), "task")) }
         }

@@ -236,7 +236,7 @@ fn both(detail: &TaskDetail, sent: &EditForm, now: DateTime<Utc>) -> Markup {
     ];
     html! {
         div role="alert" { (answer("The task has changed since this form was shown; nothing was saved.", None, true)) }
-        @if !since.is_empty() { h2 { "What happened since" } (events(&since, now)) }
+        @if !since.is_empty() { h2 { "Events since then" } (events(&since, now)) }
         h2 { "Both versions" }
         div.scroll {
             table {
@@ -248,7 +248,7 @@ fn both(detail: &TaskDetail, sent: &EditForm, now: DateTime<Utc>) -> Markup {
                 }
             }
         }
-        p { "Save again to replace the present values by yours." }
+        p { "Save again to overwrite the current values with yours." }
     }
 }
 

@@ -152,7 +152,7 @@ fn list(found: &SelectionPage, columns: &[&Column], query: &TasksQuery, is_over:
         (_, false) => "There are no more.",
     };
     html! {
-        @if is_over { p.quiet { "Listed by the time since which they are over." } }
+        @if is_over { p.quiet { "Sorted by the time at which they finished." } }
         (table_of(columns, &found.lines, found.now))
         p {
             @if let Some(next) = found.next {

@@ -44,7 +44,7 @@ fn output(run: &Run, outputs: &[RunOutput], now: DateTime<Utc>) -> Markup {
             "Attempt " (run.attempt) " (run " (run.id) "), " (run_status(&run.status)) ", started " (maybe_time(run.started_on, now)) " "
             a href="#end" { "to the end" }
         }
-        @if outputs.is_empty() { p { "It has written nothing so far." } }
+        @if outputs.is_empty() { p { "No output so far." } }
         @for output in outputs {
             h2 { (text(&output.stream)) " " span.quiet { "(" (output.total_bytes) " bytes" @if output.is_lossy { ", not all kept" } ")" } }
             pre { (coloured(&output.content)) }

@@ -13,7 +13,7 @@ const MOST_WORDS: usize = 30;
 /// Returns where a page begins: the newest tasks come first, unless it begins after a task.
 pub(crate) fn page_start(before: Option<i64>, after: Option<i64>) -> Result<PageStart, Problem> {
     match (before, after) {
-        (Some(_), Some(_)) => Err(Problem::input("a page of tasks has before or after, not both")),
+        (Some(_), Some(_)) => Err(Problem::input("before and after cannot be combined")),
         (_, Some(after)) => Ok(PageStart::After(PagePlace::of(TaskId(after)))),
         (Some(before), None) => Ok(PageStart::Before(PagePlace::of(TaskId(before)))),
         (None, None) => Ok(PageStart::NEWEST),
@@ -39,7 +39,7 @@ pub(crate) fn parsed(text: &str) -> Result<Selection, Problem> {
         return Ok(Selection::default());
     }
     if words.len() > MOST_WORDS {
-        return Err(Problem::input(format!("a selection has at most {MOST_WORDS} words here")));
+        return Err(Problem::input(format!("a selection can have at most {MOST_WORDS} words here")));
     }
     Selection::parse(&words).map_err(Problem::input)
 }

@@ -71,7 +71,7 @@ fn body(detail: &TaskDetail, explanation: &Explanation, login: &Login) -> Markup
             h2 { "Dependencies" }
             (graph(task, &detail.prerequisites, &detail.dependants))
             (linked("Waits for", &detail.prerequisites))
-            (linked("Before", &detail.dependants))
+            (linked("Dependants", &detail.dependants))
         }
         h2 { "Events" }
         (events(&detail.events, now))
@@ -137,7 +137,7 @@ fn attempts(detail: &TaskDetail, now: DateTime<Utc>) -> Markup {
     }
     html! {
         (cards(
-            ["Attempt", "Status", "Started", "Took", "Host", "Process", "CPU", "Memory", "Output", "What came of it"],
+            ["Attempt", "Status", "Started", "Took", "Host", "Process", "CPU", "Memory", "Output", "Outcome"],
             &html! { @for (run, _) in &detail.runs { (attempt(run, now)) } },
         ))
         @for (run, _) in &detail.runs {
@@ -221,7 +221,7 @@ fn linked(title: &str, tasks: &[LinkedTask]) -> Markup {
                         (task_link(task.id)) " "
                         @if let Some(class) = &task.class { (text(class)) " " }
                         @if let Some(status) = &task.status { (task_status(status)) } @else { "deleted" }
-                        @if !task.needs_success { " (however it ends)" }
+                        @if !task.needs_success { " (any outcome)" }
                     }
                 }
             }
