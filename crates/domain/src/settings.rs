@@ -77,8 +77,8 @@ settings! {
     /// Seconds for which a class is held on a host after its handler could not be started. Also the seconds for which a task is
     /// held back from a claimant whose claim expired.
     HoldTime: 300 in 1..=86_400,
-        "seconds for which a class is held on a host where its handler cannot start; also for which a task is held back from a \
-         claimant that timed out with it";
+        "seconds for which a class is held on a host where its handler cannot start; also for which a task is held \
+         back from a claimant that timed out with it";
     /// Seconds after which a lease that is not renewed expires.
     LeaseTime: 90 in 5..=86_400, "seconds without a renewal after which a runner has lost its runs";
     /// Seconds between two renewals.
@@ -104,11 +104,11 @@ settings! {
     /// Days for which ended runners, and events without a task, are kept.
     KeepRunners: 30 in 0..=36_500, "days for which ended runners and events of no task are kept, 0 forever";
     /// How many tasks that succeeded are kept.
-    MaxSuccess: 0 in 0..=1_000_000_000, "number of successful tasks that are kept, 0 for any number";
+    MaxSuccess: 0 in 0..=1_000_000_000, "number of successful tasks that are kept, 0 for no limit";
     /// How many cancelled tasks are kept, and how many expired ones.
-    MaxCancelled: 0 in 0..=1_000_000_000, "number of cancelled tasks that are kept, and of expired ones, 0 for any number";
+    MaxCancelled: 0 in 0..=1_000_000_000, "number of cancelled tasks that are kept, and of expired ones, 0 for no limit";
     /// How many exhausted and quarantined tasks are kept.
-    MaxFailed: 0 in 0..=1_000_000_000, "number of exhausted and quarantined tasks that are kept, 0 for any number";
+    MaxFailed: 0 in 0..=1_000_000_000, "number of exhausted and quarantined tasks that are kept, 0 for no limit";
 }
 
 /// Invalid settings.

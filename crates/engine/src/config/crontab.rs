@@ -36,7 +36,7 @@ pub fn from_crontab(text: &str, context: &CrontabContext) -> String {
         toml: String::new(),
     };
     reader.comment(
-        "From a crontab. cron starts a job even if the previous one still runs; these schedules wait until it has ended.",
+        "From a crontab. cron starts a job even if the last one still runs; these schedules wait until it has ended.",
     );
     reader.comment("Tasks of the class exec: if others can queue, the configuration also needs [exec] enabled = true.");
     for line in text.lines() {

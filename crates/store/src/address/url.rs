@@ -105,18 +105,18 @@ impl DatabaseUrl {
                 return bad("the database address has a scheme without //");
             }
             if text.contains('=') && !text.starts_with(['/', '.']) {
-                return bad("the database address is a list of options; if it is the name of a file, put ./ before it");
+                return bad("the database address is a list of options; if it is a file name, put ./ before it");
             }
             if may_hold_password(text) {
                 return bad(
-                    "the database address has a user and a password, but no scheme; if it is the name of a file, put ./ before it",
+                    "the database address has a user and a password, but no scheme; if it is a file name, put ./ before it",
                 );
             }
             return Ok(Self::sqlite(Path::new(text)));
         };
         if scheme == "sqlite" && may_hold_password(rest) {
             return bad(
-                "the database address has the scheme of SQLite, but a user and a password; if it is the name of a file, put ./ before it",
+                "the database address has the scheme sqlite, but a user and a password; if it is a file name, put ./ before it",
             );
         }
         if scheme != "sqlite" && rest.contains('#') {

@@ -42,7 +42,7 @@ fn show(to: &str, is_wrong: bool) -> Response {
             input type="hidden" name="to" value=(text(to));
             button { "Log in" }
         }
-        p.quiet { "The terminal in which " code { "taskqueue web" } " was started shows a token; " code { "taskqueue web token add NAME --may SCOPE" } " adds others." }
+        p.quiet { "The terminal in which " code { "taskqueue web" } " was started shows a token; " code { "taskqueue web token add" } " adds others." }
     };
     whole_page("Log in", "/login", None, Refresh::Never, &body)
 }

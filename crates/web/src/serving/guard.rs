@@ -179,7 +179,7 @@ fn check_site_is_named(login: &Login, method: &Method, headers: &HeaderMap) -> R
         return Ok(());
     }
     Err(Problem::forbidden(
-        "this request has no header Origin or Sec-Fetch-Site, so the page that it comes from cannot be checked; programs use a token",
+        "this request has no header Origin or Sec-Fetch-Site, which would name its page; programs use a token",
     ))
 }
 

@@ -17,8 +17,8 @@ use taskqueue_engine::queueing::queue::timeout_secs;
 
 /// Removes a value, so that the class or the settings apply, if they have one.
 const NONE: &str = "none";
-const EXPIRES_HELP: &str = "Do not start the task at or after this time: a time like that of --at, or a duration after its \
-    own time, or after now if that has passed; none: it does not expire";
+const EXPIRES_HELP: &str = "Do not start the task at or after this time: a time like that of --at, or a duration after \
+    its own time, or after now if that has passed; none: it does not expire";
 const TIMEOUT_HELP: &str =
     "Time an attempt may run without reporting before it times out: 90s, 2h; none: that of the class";
 const BACKOFF_HELP: &str =

@@ -209,7 +209,7 @@ fn refuse_run_without_token(args: &MessageArgs) -> Result<(), CliError> {
         return Ok(());
     }
     let (number, name) = (&args.first, shell_word(name));
-    Err(CliError::usage(format!("\"{number}\" is not the name of a message; a claimant passes its run and --token")).with_hint(
+    Err(CliError::usage(format!("\"{number}\" is no message name; a claimant passes its run and --token")).with_hint(
         format!(
             "for run {number}: `taskqueue report message {number} {name} --token \"$token\"`; to task {number}: `taskqueue report \
              message --task {number} {name}`"

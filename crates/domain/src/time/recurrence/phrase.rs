@@ -63,8 +63,8 @@ fn interval(text: &str, words: &str) -> Result<String, String> {
     let cron = if length.subsec_nanos() == 0 { steps(length) } else { None };
     cron.ok_or_else(|| {
         format!(
-            "\"{text}\" cannot be written as one cron expression; use an interval that divides a minute, an hour or a day, such as \
-             15s, 20m, 2h or 1d, or write \"monday 4:30\" for a week"
+            "\"{text}\" cannot be written as one cron expression; use an interval that divides a minute, an hour or a day, such \
+             as 15s, 20m, 2h or 1d, or write \"monday 4:30\" for a week"
         )
     })
 }
