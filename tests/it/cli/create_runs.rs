@@ -2,9 +2,8 @@
 
 use rustix::process::Signal;
 
-use super::{ECHO, detail, is_alive, shell_class, signal, task, wait_for_file};
+use super::{ECHO, detail, is_alive, shell_class, signal, wait_for_file};
 use crate::each_engine;
-use crate::support::cli::finish;
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, wait_until};
 

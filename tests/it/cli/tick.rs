@@ -2,7 +2,6 @@
 
 use super::{ECHO, detail, shell_class, task};
 use crate::each_engine;
-use crate::support::cli::finish;
 
 each_engine! {
     fn tick_creates_the_due_runs_and_processes_them_in_silence(db) {
