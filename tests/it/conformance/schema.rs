@@ -138,20 +138,15 @@ fn keys(db: &TestDb, table: &str, is_primary: bool) -> String {
 fn declared() -> BTreeMap<String, BTreeSet<String>> {
     let source = std::fs::read_to_string(concat!(env!("REPOSITORY_DIR"), "/crates/store/src/base/schema.rs")).unwrap();
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut table = None;
-    for line in source.lines().map(str::trim) {
-        if line.starts_with("diesel::table!") {
-            table = None;
-        }
-        let Some(name) = line.strip_prefix("#[sql_name = \"").and_then(|rest| rest.strip_suffix("\"]")) else {
-            continue;
-        };
-        match &table {
-            None => {
-                all.insert(name.to_owned(), BTreeSet::new());
-                table = Some(name.to_owned());
-            }
-            Some(table) => assert!(all.get_mut(table).unwrap().insert(name.to_owned())),
+    let mut table = String::new();
+    for line in source.lines() {
+        // After the macro, only names of the database are quoted.
+        let Some(name) = line.split('"').nth(1) else { continue };
+        if line.ends_with('{') {
+            name.clone_into(&mut table);
+            all.entry(table.clone()).or_default();
+        } else {
+            assert!(all.get_mut(&table).unwrap().insert(name.to_owned()), "{line}");
         }
     }
     all
