@@ -1,8 +1,6 @@
 //! The due rule: when a task gets its next run. The database repeats the rule as the generated column DueOn, for its index; a
 //! test of the store checks that both agree.
 
-use std::fmt;
-
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
@@ -29,56 +27,6 @@ pub struct DueFacts {
     pub is_schedule_paused: bool,
     /// NextAttemptOn, or ScheduledOn where that is NULL.
     pub due_from: DateTime<Utc>,
-}
-
-/// Why a task gets no run now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotDue {
-    /// This version does not know its status.
-    UnknownStatus(String),
-    /// A runner is processing it.
-    Processing,
-    /// Its run is waiting for a runner.
-    HasOpenRun,
-    /// It succeeded.
-    Succeeded,
-    /// It was cancelled.
-    Cancelled,
-    /// It expired.
-    Expired,
-    /// It crashed too often.
-    Quarantined,
-    /// FailedRetries has reached its limit.
-    Exhausted,
-    /// This many dependencies have not succeeded yet.
-    WaitsForDependencies(i32),
-    /// It is the first row of a schedule, and its first planned time is not known yet.
-    NotPlanned,
-    /// Its schedule is paused.
-    SchedulePaused,
-    /// The time of its first or next attempt is in the future.
-    NotYet,
-}
-
-impl fmt::Display for NotDue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownStatus(status) => write!(f, "its status \"{status}\" is not known to this version"),
-            Self::Processing => f.write_str("a runner is working on it"),
-            Self::HasOpenRun => f.write_str("its run waits for a runner"),
-            Self::Succeeded => f.write_str("it succeeded"),
-            Self::Cancelled => f.write_str("it was cancelled"),
-            Self::Expired => f.write_str("it expired"),
-            Self::Quarantined => f.write_str("it is quarantined"),
-            Self::Exhausted => f.write_str("no retry is left"),
-            Self::WaitsForDependencies(count) => {
-                write!(f, "it waits for {count} other {}", if *count == 1 { "task" } else { "tasks" })
-            }
-            Self::NotPlanned => f.write_str("its schedule has no planned time yet"),
-            Self::SchedulePaused => f.write_str("its schedule is paused"),
-            Self::NotYet => f.write_str("it is not due yet"),
-        }
-    }
 }
 
 /// A condition of the rule.
@@ -128,32 +76,46 @@ impl DueCondition {
         Self::Due,
     ];
 
-    /// Returns `Ok` if the condition is met at `now`.
-    ///
-    /// # Errors
-    /// The condition is not met; the reason.
-    pub fn check(self, facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
+    /// Returns true if the condition is met at `now`.
+    #[must_use]
+    pub fn is_met(self, facts: &DueFacts, now: DateTime<Utc>) -> bool {
         let status = |status| facts.status.is(status);
-        let not_due = match (self, &facts.status) {
-            (Self::StatusIsKnown, Stored::Unknown(status)) => Some(NotDue::UnknownStatus(status.clone())),
-            (Self::StatusIsKnown, Stored::Known(_)) => None,
-            (Self::NotProcessing, _) => status(TaskStatus::Processing).then_some(NotDue::Processing),
-            (Self::NotSucceeded, _) => status(TaskStatus::Success).then_some(NotDue::Succeeded),
-            (Self::NotCancelled, _) => status(TaskStatus::Cancelled).then_some(NotDue::Cancelled),
-            (Self::NotExpired, _) => status(TaskStatus::Expired).then_some(NotDue::Expired),
-            (Self::NoOpenRun, _) => facts.has_open_run.then_some(NotDue::HasOpenRun),
-            (Self::NotQuarantined, _) => facts.is_quarantined.then_some(NotDue::Quarantined),
-            (Self::RetryIsLeft, _) => {
-                (facts.retry_limit.is_some_and(|limit| facts.failed_retries >= limit)).then_some(NotDue::Exhausted)
+        match self {
+            Self::StatusIsKnown => matches!(facts.status, Stored::Known(_)),
+            Self::NotProcessing => !status(TaskStatus::Processing),
+            Self::NotSucceeded => !status(TaskStatus::Success),
+            Self::NotCancelled => !status(TaskStatus::Cancelled),
+            Self::NotExpired => !status(TaskStatus::Expired),
+            Self::NoOpenRun => !facts.has_open_run,
+            Self::NotQuarantined => !facts.is_quarantined,
+            Self::RetryIsLeft => facts.retry_limit.is_none_or(|limit| facts.failed_retries < limit),
+            Self::DependenciesDone => facts.waiting_for <= 0,
+            Self::IsPlanned => facts.is_planned,
+            Self::ScheduleGoesOn => !facts.is_schedule_paused,
+            Self::Due => facts.due_from <= now,
+        }
+    }
+
+    /// Returns why a task that does not meet it gets no run.
+    #[must_use]
+    pub fn why_not(self, facts: &DueFacts) -> String {
+        match self {
+            Self::StatusIsKnown => format!("its status \"{}\" is not known to this version", facts.status),
+            Self::NotProcessing => "a runner is working on it".to_owned(),
+            Self::NotSucceeded => "it succeeded".to_owned(),
+            Self::NotCancelled => "it was cancelled".to_owned(),
+            Self::NotExpired => "it expired".to_owned(),
+            Self::NoOpenRun => "its run waits for a runner".to_owned(),
+            Self::NotQuarantined => "it is quarantined".to_owned(),
+            Self::RetryIsLeft => "no retry is left".to_owned(),
+            Self::DependenciesDone => {
+                let count = facts.waiting_for;
+                format!("it waits for {count} other {}", if count == 1 { "task" } else { "tasks" })
             }
-            (Self::DependenciesDone, _) => {
-                (facts.waiting_for > 0).then_some(NotDue::WaitsForDependencies(facts.waiting_for))
-            }
-            (Self::IsPlanned, _) => (!facts.is_planned).then_some(NotDue::NotPlanned),
-            (Self::ScheduleGoesOn, _) => facts.is_schedule_paused.then_some(NotDue::SchedulePaused),
-            (Self::Due, _) => (facts.due_from > now).then_some(NotDue::NotYet),
-        };
-        not_due.map_or(Ok(()), Err)
+            Self::IsPlanned => "its schedule has no planned time yet".to_owned(),
+            Self::ScheduleGoesOn => "its schedule is paused".to_owned(),
+            Self::Due => "it is not due yet".to_owned(),
+        }
     }
 }
 
@@ -161,8 +123,8 @@ impl DueCondition {
 ///
 /// # Errors
 /// The first condition that is not met, in the order in which an operator should check them.
-pub fn is_due(facts: &DueFacts, now: DateTime<Utc>) -> Result<(), NotDue> {
-    DueCondition::ALL.into_iter().try_for_each(|condition| condition.check(facts, now))
+pub fn is_due(facts: &DueFacts, now: DateTime<Utc>) -> Result<(), DueCondition> {
+    DueCondition::ALL.into_iter().find(|condition| !condition.is_met(facts, now)).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -195,18 +157,18 @@ mod tests {
     fn each_condition_alone_keeps_a_task_from_being_due() {
         let later = DateTime::UNIX_EPOCH + chrono::TimeDelta::microseconds(1);
         let cases = [
-            (DueFacts { status: Stored::Known(TaskStatus::Processing), ..facts() }, NotDue::Processing),
-            (DueFacts { status: Stored::Known(TaskStatus::Success), ..facts() }, NotDue::Succeeded),
-            (DueFacts { status: Stored::Known(TaskStatus::Cancelled), ..facts() }, NotDue::Cancelled),
-            (DueFacts { status: Stored::Known(TaskStatus::Expired), ..facts() }, NotDue::Expired),
-            (DueFacts { status: Stored::Unknown("x".into()), ..facts() }, NotDue::UnknownStatus("x".into())),
-            (DueFacts { has_open_run: true, ..facts() }, NotDue::HasOpenRun),
-            (DueFacts { is_quarantined: true, ..facts() }, NotDue::Quarantined),
-            (DueFacts { failed_retries: 5, ..facts() }, NotDue::Exhausted),
-            (DueFacts { waiting_for: 2, ..facts() }, NotDue::WaitsForDependencies(2)),
-            (DueFacts { is_planned: false, ..facts() }, NotDue::NotPlanned),
-            (DueFacts { is_schedule_paused: true, ..facts() }, NotDue::SchedulePaused),
-            (DueFacts { due_from: later, ..facts() }, NotDue::NotYet),
+            (DueFacts { status: Stored::Known(TaskStatus::Processing), ..facts() }, DueCondition::NotProcessing),
+            (DueFacts { status: Stored::Known(TaskStatus::Success), ..facts() }, DueCondition::NotSucceeded),
+            (DueFacts { status: Stored::Known(TaskStatus::Cancelled), ..facts() }, DueCondition::NotCancelled),
+            (DueFacts { status: Stored::Known(TaskStatus::Expired), ..facts() }, DueCondition::NotExpired),
+            (DueFacts { status: Stored::Unknown("x".into()), ..facts() }, DueCondition::StatusIsKnown),
+            (DueFacts { has_open_run: true, ..facts() }, DueCondition::NoOpenRun),
+            (DueFacts { is_quarantined: true, ..facts() }, DueCondition::NotQuarantined),
+            (DueFacts { failed_retries: 5, ..facts() }, DueCondition::RetryIsLeft),
+            (DueFacts { waiting_for: 2, ..facts() }, DueCondition::DependenciesDone),
+            (DueFacts { is_planned: false, ..facts() }, DueCondition::IsPlanned),
+            (DueFacts { is_schedule_paused: true, ..facts() }, DueCondition::ScheduleGoesOn),
+            (DueFacts { due_from: later, ..facts() }, DueCondition::Due),
         ];
         for (facts, reason) in cases {
             assert_eq!(is_due(&facts, DateTime::UNIX_EPOCH), Err(reason));

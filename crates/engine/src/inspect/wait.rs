@@ -85,8 +85,9 @@ pub fn why_over(ctx: &mut Context, task_id: TaskId) -> EngineResult<Option<Strin
 
 fn why_not_due(ctx: &mut Context, task: &Task) -> EngineResult<String> {
     let now = ctx.store.now()?;
-    Ok(match is_due(&due_facts(task), now) {
-        Err(reason) => reason.to_string(),
+    let facts = due_facts(task);
+    Ok(match is_due(&facts, now) {
+        Err(unmet) => unmet.why_not(&facts),
         // It became due after the previous check.
         Ok(()) => "it has just become due".to_owned(),
     })

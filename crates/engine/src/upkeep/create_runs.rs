@@ -12,7 +12,7 @@ use crate::error::{EngineError, EngineResult};
 use crate::outbox::outcomes::send_left_over;
 use crate::queueing::configured::{AppliedSchedule, apply_configured};
 use crate::running::runner::register::finish_dead_runners;
-use taskqueue_domain::run::due::{DueFacts, NotDue, is_due};
+use taskqueue_domain::run::due::{DueCondition, DueFacts, is_due};
 use taskqueue_domain::run::status::{ScheduleStatus, TaskStatus};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::Task;
@@ -54,7 +54,7 @@ pub struct Passed {
     /// Its class.
     pub class: String,
     /// The reason.
-    pub reason: NotDue,
+    pub reason: String,
 }
 
 /// Rescues the runs of dead runners, ends expired tasks, advances schedules, creates one run for every due task, and prunes some
@@ -206,8 +206,9 @@ pub fn list_passed_tasks(ctx: &mut Context, limit: i64) -> EngineResult<Vec<Pass
         tasks.extend(ctx.store.list_passed_tasks(status, limit)?);
     }
     let passed = tasks.into_iter().filter_map(|task| {
-        let reason = is_due(&due_facts(&task), now).err().filter(|reason| *reason != NotDue::NotYet)?;
-        Some(Passed { task_id: task.id, class: task.class.to_string(), reason })
+        let facts = due_facts(&task);
+        let unmet = is_due(&facts, now).err().filter(|condition| *condition != DueCondition::Due)?;
+        Some(Passed { task_id: task.id, class: task.class.to_string(), reason: unmet.why_not(&facts) })
     });
     Ok(passed.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
 }

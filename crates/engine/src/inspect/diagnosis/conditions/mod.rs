@@ -15,7 +15,7 @@ pub(crate) use crate::inspect::diagnosis::reasons::Reason;
 use crate::upkeep::create_runs::due_facts;
 use taskqueue_domain::limits::lease::TwoClocks;
 use taskqueue_domain::limits::limit::Obstacle;
-use taskqueue_domain::run::due::{DueCondition, NotDue};
+use taskqueue_domain::run::due::DueCondition;
 use taskqueue_domain::run::status::{RunStatus, Stored, TaskStatus};
 use taskqueue_domain::settings::Settings;
 use taskqueue_domain::task::records::{Run, Runner, Task};
@@ -108,16 +108,15 @@ impl<'a> Inquiry<'a> {
         let facts = due_facts(task);
         let (mut conditions, mut is_due) = (Vec::new(), true);
         for condition in DueCondition::ALL {
-            let not_due = condition.check(&facts, self.now).err();
-            match not_due {
-                Some(NotDue::Processing) => conditions.push(self.run_is_held(last_run)?),
+            let is_met = condition.is_met(&facts, self.now);
+            match condition {
+                DueCondition::NotProcessing if !is_met => conditions.push(self.run_is_held(last_run)?),
+                DueCondition::NoOpenRun if is_met => continue,
                 // The following conditions were met when the run was created.
-                Some(NotDue::HasOpenRun) => break,
-                None if condition == DueCondition::NoOpenRun => continue,
+                DueCondition::NoOpenRun => break,
                 _ => {}
             }
-            let is_met = not_due.is_none();
-            let why = not_due.map(|not_due| self.reason_for(&not_due, task, last_run)).transpose()?;
+            let why = (!is_met).then(|| self.reason_for(condition, task, last_run)).transpose()?;
             conditions.push(Condition::new(ConditionName::Due(condition), why));
             // A finished task does not change, whatever the other conditions.
             if !is_met && task.is_settled() {
@@ -140,36 +139,37 @@ impl<'a> Inquiry<'a> {
         Ok(conditions)
     }
 
-    fn reason_for(&mut self, not_due: &NotDue, task: &Task, last_run: Option<&Run>) -> EngineResult<Reason> {
+    /// Returns the reason of a task that does not meet a condition.
+    fn reason_for(&mut self, unmet: DueCondition, task: &Task, last_run: Option<&Run>) -> EngineResult<Reason> {
         let error = || last_run.map(error_text).unwrap_or_default();
-        Ok(match not_due {
-            NotDue::Processing => Reason::Running {
+        Ok(match unmet {
+            DueCondition::NotProcessing => Reason::Running {
                 process_id: last_run.and_then(|run| run.process_id),
                 host: last_run.map(|run| run.host.clone()).unwrap_or_default(),
                 claimant: last_run.and_then(|run| run.claimant.clone()),
                 deadline: last_run.and_then(Run::held_claim).and_then(|claim| claim.deadline),
             },
-            NotDue::HasOpenRun => Reason::WaitsForRunner,
-            NotDue::NotYet => {
+            DueCondition::NoOpenRun => Reason::WaitsForRunner,
+            DueCondition::Due => {
                 let has_failed = task.status.is(TaskStatus::Failed) || task.status.is(TaskStatus::Timeout);
                 Reason::NotYet { on: task.due_from(), after_error: has_failed.then(error) }
             }
-            NotDue::WaitsForDependencies(count) => Reason::WaitsForDependencies {
-                count: *count,
+            DueCondition::DependenciesDone => Reason::WaitsForDependencies {
+                count: task.waiting_for,
                 on: self.ctx.store.list_prerequisites(task.id, true, NAMED_LIMIT)?,
             },
-            NotDue::NotPlanned => {
+            DueCondition::IsPlanned => {
                 Reason::NotPlanned { problem: task.schedule.as_ref().and_then(|schedule| schedule.recurrence().err()) }
             }
-            NotDue::SchedulePaused => Reason::SchedulePaused,
-            NotDue::Quarantined => {
+            DueCondition::ScheduleGoesOn => Reason::SchedulePaused,
+            DueCondition::NotQuarantined => {
                 unreadable(task).unwrap_or_else(|| Reason::Quarantined { crashes: task.crashes, error: error() })
             }
-            NotDue::Exhausted => self.exhausted(task, last_run, error())?,
-            NotDue::Succeeded => Reason::Done,
-            NotDue::Cancelled => Reason::Cancelled,
-            NotDue::Expired => Reason::Expired { on: task.start_before },
-            NotDue::UnknownStatus(_) => Reason::UnknownStatus,
+            DueCondition::RetryIsLeft => self.exhausted(task, last_run, error())?,
+            DueCondition::NotSucceeded => Reason::Done,
+            DueCondition::NotCancelled => Reason::Cancelled,
+            DueCondition::NotExpired => Reason::Expired { on: task.start_before },
+            DueCondition::StatusIsKnown => Reason::UnknownStatus,
         })
     }
 
