@@ -2,11 +2,9 @@
 //!
 //! Parsing is lenient by design: unknown keys are reported and ignored, and an unreadable line does not fail a run.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::collections::BTreeMap;
 
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Reporter;
@@ -143,67 +141,24 @@ fn named(key: &str) -> String {
         .map_or_else(|| format!("{shown:?}"), |known| format!("{shown:?} (did you mean \"{prefix}{known}\"?)"))
 }
 
-/// The unknown keys of an object, and the value of its error.
-struct Keys<'a> {
-    unknown: Vec<Cow<'a, str>>,
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct EventKey<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// Deserializes [`Keys`]; the function returns true for known keys.
-struct KeysOf<F>(F);
-
-impl<'de, F: Fn(&str) -> bool> DeserializeSeed<'de> for KeysOf<F> {
-    type Value = Keys<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, F: Fn(&str) -> bool> Visitor<'de> for KeysOf<F> {
-    type Value = Keys<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut keys = Keys { unknown: Vec::new(), error: None };
-        while let Some(EventKey(key)) = map.next_key()? {
-            if key == "error" {
-                keys.error = Some(map.next_value()?);
-                continue;
-            }
-            map.next_value::<IgnoredAny>()?;
-            if !(self.0)(&key) {
-                keys.unknown.push(key);
-            }
-        }
-        Ok(keys)
-    }
-}
-
-fn keys_of<'a>(text: &'a str, is_known: impl Fn(&str) -> bool) -> Option<Keys<'a>> {
-    KeysOf(is_known).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()
+/// Returns the keys of an object and their values; none if it is no object.
+fn keys_of(text: &str) -> BTreeMap<String, &RawValue> {
+    serde_json::from_str(text).unwrap_or_default()
 }
 
 /// Returns the unknown keys of a coprocess's hello, as `hello.key`.
 pub(super) fn unknown_hello_keys(text: &str) -> Vec<String> {
-    let Some(keys) = keys_of(text, |key| HELLO_KEYS.contains(&key)) else { return Vec::new() };
-    let unknown = keys.unknown.into_iter().chain(keys.error.map(|_| "error".into()));
+    let unknown = keys_of(text).into_keys().filter(|key| !HELLO_KEYS.contains(&key.as_str()));
     unknown.map(|key| format!("{HELLO_PREFIX}{key}")).collect()
 }
 
 /// Returns the unknown keys of an event; `others` are known too.
 fn unknown_keys(text: &str, others: &[&str]) -> Vec<String> {
-    let Some(keys) = keys_of(text, |key| KEYS.contains(&key) || others.contains(&key)) else { return Vec::new() };
-    let of_error = keys.error.and_then(|error| keys_of(error.get(), |key| ERROR_KEYS.contains(&key)));
-    let of_error = of_error.map(|keys| keys.unknown).unwrap_or_default();
-    let of_error = of_error.into_iter().map(|key| format!("{ERROR_PREFIX}{key}"));
-    keys.unknown.into_iter().map(Cow::into_owned).chain(of_error).collect()
+    let mut keys = keys_of(text);
+    let of_error = keys.get("error").map(|error| keys_of(error.get())).unwrap_or_default().into_keys();
+    let of_error = of_error.filter(|key| !ERROR_KEYS.contains(&key.as_str())).map(|key| format!("{ERROR_PREFIX}{key}"));
+    keys.retain(|key, _| !KEYS.contains(&key.as_str()) && !others.contains(&key.as_str()));
+    keys.into_keys().chain(of_error).collect()
 }
 
 #[derive(Deserialize)]

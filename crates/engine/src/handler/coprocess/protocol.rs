@@ -378,7 +378,7 @@ mod tests {
         };
         assert_eq!(hello(",\"version\":1,\"name\":\"x\""), Ok((1, false, false)));
         let named = read(br#"{"type":"hello","version":1,"name":"x","error":{"code":1}}"#);
-        assert!(matches!(named, Ok(CoprocessMessage::Hello(_, unknown)) if unknown == ["hello.name", "hello.error"]));
+        assert!(matches!(named, Ok(CoprocessMessage::Hello(_, unknown)) if unknown == ["hello.error", "hello.name"]));
         let whole = ",\"version\":1,\"capabilities\":[\"ping\",\"later\",\"cancel\"],\"max_in_flight\":8";
         assert_eq!(hello(whole), Ok((8, true, true)));
         assert_eq!(hello(",\"version\":1,\"capabilities\":[\"cancel\"],\"max_in_flight\":99999").unwrap().0, 1024);
