@@ -1,6 +1,7 @@
 //! A lock between processes of one host, held while the value lives; the kernel releases it when the process dies.
 //!
-//! For short work on local files (one migration at a time); never held while a handler runs.
+//! For one migration at a time, for files that are replaced, and for files of the spool: a runner holds the lock of its file as
+//! long as it lives.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -49,7 +49,8 @@ pub(super) fn connect(url: &DatabaseUrl) -> StoreResult<SqliteConnection> {
     let mut conn = SqliteConnection::establish(address.as_str()).map_err(|error| shown(&error))?;
     let locked = |error: diesel::result::Error| unless_locked(&path, &error).unwrap_or_else(|| shown(&error));
     prepare_session(&mut conn).map_err(locked)?;
-    if library_version() >= OLDEST_SAFE_FOR_WAL && patiently(&path, || wants_wal(&mut conn)).map_err(locked)? {
+    let is_safe = library_version(&mut conn).map_err(locked)? >= OLDEST_SAFE_FOR_WAL;
+    if is_safe && patiently(&path, || wants_wal(&mut conn)).map_err(locked)? {
         let _lock = lock_file::acquire(&path, LOCK_WAIT, |error| shown(error))?;
         switch_to_wal(&mut conn).map_err(|error| shown(&error))?;
     }
@@ -250,8 +251,14 @@ fn switch_to_wal(conn: &mut SqliteConnection) -> QueryResult<()> {
     }
 }
 
-pub(super) fn library_version() -> i32 {
-    libsqlite3_sys::SQLITE_VERSION_NUMBER
+/// Returns the version of the library. The constant is that of the bindings, so it is right only for the bundled library.
+pub(super) fn library_version(conn: &mut SqliteConnection) -> QueryResult<i32> {
+    if cfg!(feature = "bundled") {
+        return Ok(libsqlite3_sys::SQLITE_VERSION_NUMBER);
+    }
+    let text: String = diesel::select(sql::<Text>("sqlite_version()")).get_result(conn)?;
+    let part = |index| text.split('.').nth(index).and_then(|part| part.parse::<i32>().ok()).unwrap_or(0);
+    Ok(part(0) * 1_000_000 + part(1) * 1_000 + part(2))
 }
 
 /// File locks and shared memory do not work across hosts: the file would eventually be corrupted.

@@ -20,7 +20,7 @@ pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> Quer
             .load(conn)?;
     // An older library, possible only in a build without `bundled`, is kept from WAL on purpose.
     let wanted: &[(&str, &str)] =
-        if library_version() >= OLDEST_SAFE_FOR_WAL { &[("journal_mode", "wal")] } else { &[] };
+        if library_version(conn)? >= OLDEST_SAFE_FOR_WAL { &[("journal_mode", "wal")] } else { &[] };
     let mut found = wrong_settings(settings, wanted);
     let indexes: Vec<Name> =
         diesel::sql_query("SELECT name FROM sqlite_schema WHERE type = 'index' AND name IS NOT NULL").load(conn)?;
