@@ -31,7 +31,7 @@ use self::commands::claiming::report;
 use self::commands::setup::{completions, init, man};
 use self::completion::Question;
 use self::error::{CliError, DONE, USAGE};
-use self::naming::{foreign_verbs, topics, verb_groups};
+use self::naming::{foreign_verbs, number_words, topics, verb_groups};
 use self::output::Out;
 use self::session::Session;
 use self::verbs::Command;
@@ -197,7 +197,7 @@ impl App {
         let parsed = verbs::parse(&arguments, self.name.unwrap_or(NAME), || self.command());
         // The version and the help name no wrong word, and all verbs are described only where one may be wrong.
         let parsed = parsed.map_err(|error| match error.use_stderr() {
-            true => foreign_verbs::with_our_word(error, &arguments, &self.command()),
+            true => number_words::with_plain_reason(foreign_verbs::with_our_word(error, &arguments, &self.command())),
             false => error,
         });
         let (cli, matches) = match parsed {

@@ -24,7 +24,7 @@ each_engine! {
         assert!(hint.contains("taskqueue schedule show 1"), "{hint}");
         // A name that cannot be a key, and a schedule of another class.
         assert_eq!(add(&["fr\u{fc}h", "@daily", "--", "true"]).ok(), "3");
-        assert!(add(&["fr\u{fc}h", "@daily", "--", "true"]).fails(1).contains("the schedule 3 has the name"));
+        assert!(add(&["fr\u{fc}h", "@daily", "--", "true"]).fails(1).contains("schedule 3 already has the name"));
         db.cli().run(&["queue", "exec", "{\"argv\":[\"true\"]}", "--every", "@daily", "--name", "noon"]).ok();
         assert!(add(&["noon", "@daily", "--", "true"]).fails(1).contains("schedule 4 already has the name \"noon\""));
         for wrong in [&["x", "--", "true"][..], &["x", "@daily"], &["x", "someday", "--", "true"], &["x", "@daily", "--every", "1h", "--", "true"]] {
