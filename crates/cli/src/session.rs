@@ -438,7 +438,7 @@ fn is_missing(url: &DatabaseUrl) -> bool {
 /// Returns the error for a command inside a run that would use another store by mistake.
 fn no_store_of_run(url: &DatabaseUrl) -> CliError {
     CliError::no_store(format!("{url} is not the store of the run in which this command was called"))
-        .with_hint("name the store: --database URL; a handler's runner executes queue, status, wait, events, cancel, edit and message for it")
+        .with_hint("name the store: --database URL; a handler's runner executes queue, status, wait, events, cancel, edit and report message for it")
 }
 
 /// Returns the address of the database as written.

@@ -41,7 +41,7 @@ pub(crate) struct PruneArgs {
     /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
-    /// Delete everything that the selection or the options match, without asking
+    /// Delete everything that the selection or the options match; the options need it, a selection asks otherwise
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]

@@ -30,7 +30,7 @@ pub(crate) struct PauseArgs {
     order: OrderArgs,
 }
 
-/// Stop claiming work, and let runners exit after their current run
+/// Stop claiming work, and let runners exit after their runs (with --class, no runner exits)
 #[derive(Debug, Args)]
 #[command(
     override_usage = "taskqueue drain (--all | --class CLASS | --runner NAME) [OPTIONS]",

@@ -21,7 +21,7 @@ use taskqueue_web::{Certificate, Https, WebOptions, new_token, serve};
 ///
 /// Accepts connections from this host only, unless you pass --listen. On a terminal, prints a token to log in with, which is valid
 /// until the server ends. Other people and programs log in with tokens of their own: see `taskqueue web token`. `GET /api/v1`
-/// lists the addresses of the HTTP interface. If systemd passes a socket (socket activation), it is used instead of --listen.
+/// lists the addresses of all pages and of the HTTP interface. If systemd passes a socket (socket activation), it is used instead of --listen.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  taskqueue web\n  taskqueue web --behind-proxy --host queue.example.org\n  taskqueue web --host tq.example.org --tls-cert cert.pem --tls-key key.pem\n  taskqueue web token add ann --may operate",
