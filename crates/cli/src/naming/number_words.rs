@@ -17,14 +17,13 @@ pub(crate) fn with_plain_reason(error: Error) -> Error {
     let (Some(value), Some(argument)) = (context(ContextKind::InvalidValue), context(ContextKind::InvalidArg)) else {
         return error;
     };
-    let Some(reason) = error.source().and_then(|cause| reason(value, &cause.to_string())) else { return error };
+    let Some(reason) = error.source().and_then(|cause| reason(&cause.to_string())) else { return error };
     let text = format!("invalid value '{value}' for '{argument}': {reason}\n\nFor more information, try '--help'.\n");
     Error::raw(ErrorKind::ValueValidation, text)
 }
 
-fn reason(value: &str, cause: &str) -> Option<String> {
+fn reason(cause: &str) -> Option<String> {
     match cause {
-        "invalid digit found in string" if value.parse::<i128>().is_ok() => Some("it must not be negative".to_owned()),
         "invalid digit found in string" | "cannot parse integer from empty string" => {
             Some("it must be a whole number".to_owned())
         }
@@ -59,8 +58,8 @@ mod tests {
         for (value, expected) in [
             ("--any=high", "invalid value 'high' for '--any <any>': it must be a whole number"),
             ("--any=1.5", "invalid value '1.5' for '--any <any>': it must be a whole number"),
-            ("--any=-1", "invalid value '-1' for '--any <any>': it must not be negative"),
-            ("--any=99999999999", "invalid value '99999999999' for '--any <any>': it is too large"),
+            ("--any=-1", "invalid value '-1' for '--any <any>': it must be 0 to 4294967295"),
+            ("--any=99999999999999999999", "invalid value '99999999999999999999' for '--any <any>': it is too large"),
             ("--some=0", "invalid value '0' for '--some <some>': it must be 1 to 9"),
             ("--more=4", "invalid value '4' for '--more <more>': it must be 5 to 4294967295"),
         ] {
