@@ -1,5 +1,7 @@
 //! Rephrases parser errors for authors of JSON or TOML, who do not know what an `i64` is.
 
+use super::nearest::nearest_names;
+
 /// Rust types as parsers name them, and the words for them.
 const TYPES: [(&str, &str); 8] = [
     ("i64", "a whole number"),
@@ -37,11 +39,28 @@ pub fn plain(problem: &str, object: &str) -> String {
     problem
 }
 
+/// Returns the error for an unknown key in place of that of the parser: with the most similar key, or with all.
+#[must_use]
+pub fn unknown_key(key: &str, message: &str) -> String {
+    // Every second part is between backquotes.
+    let known: Vec<String> = message.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+    let longer: Vec<String> = known.iter().filter(|name| name.starts_with(&format!("{key}_"))).cloned().collect();
+    let nearest = if longer.is_empty() { nearest_names(key, known.iter().cloned()) } else { longer };
+    let quoted = |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    if nearest.is_empty() {
+        return format!("unknown key `{key}`; the keys here are {}", quoted(&known).join(", "));
+    }
+    format!("unknown key `{key}`; did you mean {}?", quoted(&nearest).join(" or "))
+}
+
 /// Returns the same for JSON that is one line of a file. The caller adds the line number, so only the column is kept.
 #[must_use]
 pub fn json_line_problem(error: &serde_json::Error) -> String {
     let text = plain(&error.to_string(), "an object");
     match text.strip_suffix(&format!(" at line {} column {}", error.line(), error.column())) {
+        Some(problem) if problem.starts_with("unknown field `") => {
+            unknown_key(problem.split('`').nth(1).unwrap_or_default(), problem)
+        }
         Some(problem) => format!("{problem} at column {}", error.column()),
         None => text,
     }
@@ -76,6 +95,21 @@ mod tests {
         }
         let in_toml = plain("invalid type: integer `5`, expected a map", "a table");
         assert_eq!(in_toml, "invalid type: integer `5`, expected a table");
+    }
+
+    #[test]
+    fn an_unknown_key_of_a_line_is_named_with_the_nearest_one() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Line {
+            #[serde(rename = "class")]
+            _class: Option<String>,
+            #[serde(rename = "priority")]
+            _priority: Option<i64>,
+        }
+        let problem = |line| json_line_problem(&serde_json::from_str::<Line>(line).unwrap_err());
+        assert_eq!(problem("{\"prioritty\":1}"), "unknown key `prioritty`; did you mean `priority`?");
+        assert_eq!(problem("{\"x\":1}"), "unknown key `x`; the keys here are `class`, `priority`");
     }
 
     #[test]

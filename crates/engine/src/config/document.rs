@@ -9,8 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::ConfigError;
-use taskqueue_domain::text::nearest::nearest_names;
-use taskqueue_domain::text::parse_words::plain;
+use taskqueue_domain::text::parse_words::{plain, unknown_key};
 use taskqueue_domain::time::when::parse_duration;
 
 /// More mistakes than a reader corrects at once.
@@ -268,19 +267,6 @@ fn own_words(message: &str, entry: &Removed) -> String {
         return format!("{key}: {said}");
     };
     format!("{key} is {}; it must be {wanted}{}", entry.kind, advice(key, entry))
-}
-
-/// Returns the error for an unknown key: with the most similar key, or with all.
-fn unknown_key(key: &str, message: &str) -> String {
-    // Every second part is between backquotes.
-    let known: Vec<String> = message.split('`').skip(3).step_by(2).map(str::to_owned).collect();
-    let longer: Vec<String> = known.iter().filter(|name| name.starts_with(&format!("{key}_"))).cloned().collect();
-    let nearest = if longer.is_empty() { nearest_names(key, known.iter().cloned()) } else { longer };
-    let quoted = |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
-    if nearest.is_empty() {
-        return format!("unknown key `{key}`; the keys here are {}", quoted(&known).join(", "));
-    }
-    format!("unknown key `{key}`; did you mean {}?", quoted(&nearest).join(" or "))
 }
 
 /// Returns how to write a value whose unit is in the wrong place: in the name of the key, or missing.
