@@ -60,8 +60,8 @@ each_engine! {
         for action in [&["pause", "leap"][..], &["resume", "leap"], &["edit", "leap", "--every", "@yearly"], &["show", "leap"]] {
             db.cli().run(&[&["schedule"][..], action].concat()).ok();
         }
-        let (error, _) = error_and_hint(&db.cli().run(&["schedule", "pause", "laep"]).fails(2));
-        assert_eq!(error, "error: no schedule has the name \"laep\"; did you mean \"leap\"?");
+        let (error, _) = error_and_hint(&db.cli().run(&["schedule", "pause", "laep"]).fails(3));
+        assert_eq!(error, "error: there is no schedule with the name \"laep\"; did you mean \"leap\"?");
         db.cli().run(&["queue", "echo", "--every", "0 0 29 2 *", "--name", "leap"]).ok();
         let (error, _) = error_and_hint(&db.cli().run(&["schedule", "remove", "leap"]).fails(2));
         assert_eq!(error, "error: the schedules 1, 3 have the name \"leap\"; give an id");

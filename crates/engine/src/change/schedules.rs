@@ -240,7 +240,8 @@ pub fn remove(ctx: &mut Context, id: TaskId) -> EngineResult<Schedule> {
 /// Returns the only schedule of this name.
 ///
 /// # Errors
-/// Returns [`EngineError::Input`] if several schedules or none have the name, or an error if the database fails.
+/// Returns [`StoreError::NotFound`] if no schedule has the name, [`EngineError::Input`] if several have it, or an error if the
+/// database fails.
 pub fn named(ctx: &mut Context, name: &str) -> EngineResult<TaskId> {
     let ids = |heads: Vec<Task>| heads.into_iter().filter_map(|head| head.schedule).map(|schedule| schedule.id);
     let found: Vec<TaskId> = ids(ctx.store.list_schedules_named(name)?).collect();
@@ -250,7 +251,7 @@ pub fn named(ctx: &mut Context, name: &str) -> EngineResult<TaskId> {
             let names: Vec<String> = ctx.store.list_schedules()?.into_iter().filter_map(|head| head.name).collect();
             let nearest = nearest_names(name, names).into_iter().next();
             let meant = nearest.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
-            Err(EngineError::Input(format!("no schedule has the name \"{name}\"{meant}")))
+            Err(StoreError::NotFound(format!("schedule with the name \"{name}\"{meant}")).into())
         }
         several => {
             let ids: Vec<String> = several.iter().map(TaskId::to_string).collect();
