@@ -30,7 +30,9 @@ pub(crate) struct PauseArgs {
     order: OrderArgs,
 }
 
-/// Stop claiming work, and let runners exit after their runs (with --class, no runner exits)
+/// Stop claiming work, and let runners exit after their runs
+///
+/// With --class, no runner exits: it is the same as `pause`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "taskqueue drain (--all | --class CLASS | --runner NAME) [OPTIONS]",
