@@ -172,8 +172,8 @@ each_engine! {
         assert_eq!(schedule(&["pause", "2", "1"]).code, Some(1));
         assert_eq!(task(db, "1")["schedule"]["status"], "active");
         assert_eq!(schedule(&["remove", "1", "2"]).stderr, "schedule 1 is removed\nschedule 2 is removed\n");
-        for words in ["1-2", "class=echo", "first"] {
-            assert_eq!(schedule(&["pause", words]).code, Some(2), "{words}");
+        for (words, code) in [("1-2", 2), ("class=echo", 2), ("first", 3)] {
+            assert_eq!(schedule(&["pause", words]).code, Some(code), "{words}");
         }
         db.cli().run(&["queue", "echo"]).ok();
         assert_eq!(error_and_hint(&schedule(&["pause", "last"]).stderr).0, "error: there is no schedule to which task 3 belongs");
