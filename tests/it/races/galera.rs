@@ -3,7 +3,6 @@
 use std::io::{BufRead as _, BufReader};
 
 use rustix::process::Signal;
-use serde_json::json;
 
 use super::stage::statuses;
 use crate::cli::signal;

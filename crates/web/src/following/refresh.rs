@@ -54,7 +54,7 @@ mod tests {
             }
         };
         let make_old = || {
-            let mut read_at = refresh.0.try_lock().expect("nobody reads");
+            let mut read_at = refresh.0.try_lock().expect("no reading in progress");
             *read_at = read_at.checked_sub(READ_EVERY).unwrap_or(*read_at);
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
