@@ -155,7 +155,8 @@ impl App {
             "`help COMMAND` explains a command, `help all` describes all of them.\n`help TOPIC` explains: {}",
             topics::list().collect::<Vec<_>>().join(", ")
         );
-        self.named_command(verb_groups::compact(Cli::command().after_help(after), output::help_width()))
+        let command = number_words::with_negative_numbers(Cli::command().after_help(after));
+        self.named_command(verb_groups::compact(command, output::help_width()))
     }
 
     /// Returns the command whose help describes each verb.

@@ -224,10 +224,13 @@ each_engine! {
         assert_eq!(finish(watching).fails(130), "");
     }
 
-    fn a_pattern_is_no_class_to_show_the_tasks_of(db) {
-        assert!(db.cli().run(&["status", "--class", "ec*"]).fails(2).contains("not a pattern"));
-        let (_, hint) = error_and_hint(&db.cli().run(&["status", "--class", "ec*"]).fails(2));
-        assert!(hint.starts_with("hint: `taskqueue status 'class=ec*'` accepts a pattern"), "{hint}");
+    fn a_pattern_is_no_class_to_show_or_delete_the_tasks_of(db) {
+        for (verb, accepting) in [("status", "status"), ("failures", "status"), ("prune", "prune")] {
+            let (error, hint) = error_and_hint(&db.cli().run(&[verb, "--class", "ec*"]).fails(2));
+            assert!(error.contains("not a pattern"), "{error}");
+            let expected = format!("hint: `taskqueue {accepting} 'class=ec*'` accepts a pattern");
+            assert!(hint.starts_with(&expected), "{verb}: {hint}");
+        }
     }
 
     fn an_interval_that_leaves_the_database_no_rest_is_refused(db) {

@@ -128,7 +128,10 @@ each_engine! {
         assert_eq!(server.get("/api/v1/tasks?q=clas%3Dx").status, 400);
         assert_eq!(server.get("/api/v1/tasks?limit=x").json()["code"], "input");
         assert_eq!(server.get("/api/v1/nothing").json()["code"], "not-found");
-        assert_eq!(server.get("/api/v1/tasks/x").json()["code"], "input");
+        let refused = server.get("/api/v1/tasks/x").json();
+        assert_eq!([&refused["code"], &refused["detail"]], ["input", "`x` is no id; an id is a whole number"]);
+        let detail = server.get("/api/v1/tasks?x=1").json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.starts_with("x: unknown field `x`, expected one of `q`"), "{detail}");
         assert_eq!(server.ask("queue", "PUT", "/api/v1/tasks", "{}").json()["status"], 405);
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\""), 0);
     }

@@ -31,6 +31,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let body = axum::Json::from_request(request, state).await;
         body.map(|axum::Json(value)| Self(value))
-            .map_err(|refused| Problem::new(refused.status(), "input", refused.body_text()))
+            .map_err(|refused| Problem::refused(refused.status(), "input", &refused.body_text()))
     }
 }

@@ -65,7 +65,7 @@ async fn explained(response: Response, is_api: bool) -> Response {
         StatusCode::SERVICE_UNAVAILABLE => "timeout",
         _ => "input",
     };
-    refuse(Problem::new(status, code, words), is_api, None)
+    refuse(Problem::refused(status, code, words), is_api, None)
 }
 
 /// No inline script or style, nothing from elsewhere, in no frame; no address reaches another site. With `no-referrer` browsers

@@ -31,6 +31,11 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "input", detail)
     }
 
+    /// What the framework refuses, without its words for programmers.
+    pub(crate) fn refused(status: StatusCode, code: &'static str, words: &str) -> Self {
+        Self::new(status, code, plain_words(words))
+    }
+
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
@@ -85,6 +90,22 @@ impl From<EngineError> for Problem {
         };
         Self::new(status, code, without_address(&error))
     }
+}
+
+/// What the framework puts before the words of the parser.
+const FOR_PROGRAMMERS: [&str; 3] = [
+    "Failed to deserialize query string: ",
+    "Failed to deserialize form body: ",
+    "Failed to deserialize the JSON body into the target type: ",
+];
+
+/// Returns what is wrong with an input, without the names of types.
+fn plain_words(words: &str) -> String {
+    let in_address = words.strip_prefix("Invalid URL: Cannot parse ").and_then(|rest| rest.rsplit_once(" to a "));
+    if let Some((value, _)) = in_address {
+        return format!("{value} is no id; an id is a whole number");
+    }
+    FOR_PROGRAMMERS.iter().find_map(|start| words.strip_prefix(start)).unwrap_or(words).to_owned()
 }
 
 /// Returns what is wrong. A login sees the tasks, but not where the database is and which user it has there.

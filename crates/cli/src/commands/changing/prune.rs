@@ -11,6 +11,7 @@ use crate::error::{CliError, DONE};
 use crate::output::Out;
 use crate::output::progress::Progress;
 use crate::session::Session;
+use crate::views::unknown_class::refuse_pattern;
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_engine::upkeep::prune::{PruneRequest, Pruned, count_prunable, preview_prune, prune, prune_selected};
 use taskqueue_views::human;
@@ -52,6 +53,7 @@ pub(crate) fn run(session: Session, args: &PruneArgs, out: &mut Out) -> anyhow::
     if !args.selection.is_empty() {
         return run_selected(session, args, out);
     }
+    refuse_pattern(args.class.as_deref(), "prune")?;
     let older_than = duration_option("--older-than", args.older_than.as_deref())?;
     let request = PruneRequest {
         older_than_secs: older_than.map(|age| i64::try_from(age.as_secs()).unwrap_or(i64::MAX)),

@@ -3,13 +3,13 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 
-use crate::error::{CliError, DONE};
+use crate::error::DONE;
 use crate::output::Out;
 use crate::output::listing::{ListKind, ListOptions, Listing};
 use crate::output::page::Page;
 use crate::output::table::{Field, Tone, render};
 use crate::session::Session;
-use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
+use crate::views::unknown_class::{WarnOf, refuse_pattern, warn_of_unknown_class};
 use taskqueue_domain::text::outside_text::OutsideText;
 use taskqueue_engine::inspect::failures::{FailureGroup, Failures, failures};
 use taskqueue_views::human::{fitted_words, plural, relative};
@@ -39,9 +39,7 @@ pub(crate) struct FailuresArgs {
 const GROUPS: ListKind = ListKind { columns: &["class", "error_code", "tasks", "will_not_be_retried"], ids: &[] };
 
 pub(crate) fn run(session: Session, args: &FailuresArgs, out: &mut Out) -> anyhow::Result<u8> {
-    if args.class.as_deref().is_some_and(|class| class.contains(['*', '?'])) {
-        return Err(CliError::usage("--class takes the name of one class, not a pattern").into());
-    }
+    refuse_pattern(args.class.as_deref(), "status")?;
     let listing = Listing::of(&args.list, &GROUPS, out)?;
     let mut ctx = session.open_to_read(out)?;
     let found = failures(&mut ctx, args.class.as_deref())?;

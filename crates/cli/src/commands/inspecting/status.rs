@@ -12,7 +12,7 @@ use crate::output::Out;
 use crate::output::listing::{ListKind, ListOptions, Listing, print_for_programs};
 use crate::session::Session;
 use crate::views::task_view;
-use crate::views::unknown_class::{WarnOf, warn_of_unknown_class};
+use crate::views::unknown_class::{WarnOf, refuse_pattern, warn_of_unknown_class};
 use taskqueue_domain::run::status::TaskStatus;
 use taskqueue_domain::task::choosing::selection::Selection;
 use taskqueue_domain::task::ids::TaskId;
@@ -24,7 +24,6 @@ use taskqueue_views::answer::{queue_answer, why_nothing_runs};
 use taskqueue_views::cut::Length;
 use taskqueue_views::human::{fitted_words, plural};
 use taskqueue_views::json::{run_json, task_record};
-use taskqueue_views::shell_word::shell_word;
 
 const WHOLE_OR_LIST: &str = "Show all details of tasks given by id or last, with all their runs and a time line; list those that ranges and filters select";
 
@@ -136,12 +135,7 @@ fn show_once(ctx: &mut Context, args: &StatusArgs, out: &mut Out) -> anyhow::Res
         let newest = status::list_runs(ctx, args.limit + 1)?;
         return runs(ctx, newest, args, out).map(|()| DONE);
     }
-    if let Some(pattern) = args.class.as_deref().filter(|class| class.contains(['*', '?'])) {
-        let filter = shell_word(&format!("class={pattern}"));
-        return Err(CliError::usage("--class takes the name of one class, not a pattern")
-            .with_hint(format!("`taskqueue status {filter}` accepts a pattern; `taskqueue class` lists the names"))
-            .into());
-    }
+    refuse_pattern(args.class.as_deref(), "status")?;
     if !args.selection.is_empty() || args.running {
         return selected(ctx, args, out);
     }

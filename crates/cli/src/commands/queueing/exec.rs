@@ -63,6 +63,12 @@ impl ExecArgs {
         argv
     }
 
+    /// Returns the name of the program if neither a slash nor the caller's PATH says where it is. The PATH of a runner may.
+    fn unknown_program(&self) -> Option<&str> {
+        let name = self.argv.first().filter(|_| self.shell.is_none())?;
+        (!name.contains('/') && path_of_program(name).is_none()).then_some(name)
+    }
+
     /// Returns the data of the task.
     fn data(&self) -> anyhow::Result<Value> {
         let directory = std::env::current_dir()?;
@@ -116,5 +122,8 @@ pub(crate) fn run(session: Session, args: &ExecArgs, out: &mut Out) -> anyhow::R
 pub(crate) fn queue_exec(ctx: &mut Context, args: &ExecArgs, out: &mut Out) -> anyhow::Result<u8> {
     let request = args.options.request(ctx, EXEC_CLASS, Some(args.data()?.to_string()))?;
     fault_point!("exec.request_made");
+    if let Some(name) = args.unknown_program() {
+        out.warn(&format!("no program \"{name}\" is in your PATH; the task fails unless its runner finds one"));
+    }
     queue_and_follow(ctx, &args.options, request, ClassCheck::KnownHere, out)
 }
