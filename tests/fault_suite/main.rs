@@ -120,8 +120,7 @@ fn main() -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The time limit of `--quick` for all campaigns together; the rest of its four minutes is for what overruns it, and for the seeded
-/// bugs.
+/// The time limit of `--quick` for all campaigns together; the rest of its three minutes is for what overruns it.
 const QUICK_LIMIT: Duration = Duration::from_secs(90);
 /// How many campaigns run at the same time, each on its own engine: a trial mostly waits.
 const LANES: usize = 2;
@@ -162,7 +161,7 @@ fn limited(options: &Options, started: Instant, left: usize) -> Options {
     if options.is_quick() {
         let time = QUICK_LIMIT.saturating_sub(started.elapsed());
         let share = 2 * time * u32::try_from(LANES).unwrap() / u32::try_from(left).unwrap();
-        options.until = Some(Instant::now() + share.max(Duration::from_secs(5)));
+        options.until = Some(Instant::now() + share.max(Duration::from_secs(3)));
     }
     options
 }

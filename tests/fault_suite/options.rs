@@ -10,7 +10,7 @@ pub const ENGINES: [EngineUnderTest; 4] =
 const USAGE: &str = "\
 usage: fault_suite [--quick | --all] [--only NAME]... [--engine NAME] [--seed N] [--trials N] [--trial N] [--workers N]
                    [--first] [--list]
-  --quick     a sample of every campaign, and three of the seeded bugs: at most 4 minutes (the default)
+  --quick     a sample of every campaign, without the seeded bugs: at most 3 minutes (the default)
   --all       every campaign in full, and every seeded bug: at most an hour
   --only      this campaign alone; `bugs`, or `bug:NAME`, for the seeded bugs
   --trial     this trial alone: to repeat a violation, with the seed of its run
