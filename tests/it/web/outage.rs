@@ -7,6 +7,7 @@ use crate::cli::ECHO;
 use crate::each_server;
 use crate::races::tools::wait_blocked;
 use crate::support::database::EngineUnderTest;
+use crate::support::db::Raw;
 use crate::support::own_server::OwnServer;
 use crate::support::{TestDb, wait_until};
 
@@ -16,21 +17,22 @@ fn age(body: &str, figures: &str) -> Option<u64> {
     Some(rest.split_once("s old.")?.0.parse().unwrap())
 }
 
+/// Locks the table of tasks against all others, and returns the statement that unlocks it.
+fn lock_tasks(db: &TestDb, others: &mut Raw) -> &'static str {
+    let (lock, unlock) = match db.engine {
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => ("LOCK TABLES \"TaskQueue\" WRITE", "UNLOCK TABLES"),
+        _ => ("BEGIN; LOCK TABLE \"TaskQueue\" IN ACCESS EXCLUSIVE MODE", "COMMIT"),
+    };
+    others.execute(lock);
+    unlock
+}
+
 each_server! {
     fn the_first_page_waits_for_a_slow_database(db) {
         db.configure(ECHO);
         let server = WebServer::start(db, &[]);
         let mut others = db.raw();
-        let unlock = match db.engine {
-            EngineUnderTest::Mariadb | EngineUnderTest::Mysql => {
-                others.execute("LOCK TABLES \"TaskQueue\" WRITE");
-                "UNLOCK TABLES"
-            }
-            _ => {
-                others.execute("BEGIN; LOCK TABLE \"TaskQueue\" IN ACCESS EXCLUSIVE MODE");
-                "COMMIT"
-            }
-        };
+        let unlock = lock_tasks(db, &mut others);
         let page = std::thread::scope(|scope| {
             let page = scope.spawn(|| server.get("/"));
             wait_blocked(db);
@@ -41,6 +43,16 @@ each_server! {
             page.join().unwrap()
         });
         assert_eq!(page.status, 200, "{page:?}");
+    }
+
+    fn a_server_whose_statement_hangs_ends_when_it_is_told_to(db) {
+        db.configure(ECHO);
+        let server = WebServer::start(db, &[]);
+        let mut others = db.raw();
+        lock_tasks(db, &mut others);
+        let _unanswered = server.stream("/tasks");
+        wait_blocked(db);
+        assert_eq!(server.end(), Some(0));
     }
 
     fn the_page_keeps_the_last_figures_while_the_database_is_away(shared) {

@@ -1,4 +1,4 @@
-//! Data that is not UTF-8, which only SQLite stores, over HTTP.
+//! Rows that cannot be read, over HTTP. Only SQLite stores data that is not UTF-8.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::event_streams::{self, next_events};
 use crate::cli::ECHO;
 use crate::cli::unreadable::insert_unreadable;
 use crate::support::TestDb;
-use crate::test_on;
+use crate::{each_engine, test_on};
 
 /// The data of such a task as it is shown.
 const FOUND: &str = "\\\"M\\xfcller\\\"";
@@ -69,6 +69,29 @@ fn expect_shown(server: &WebServer, status: &str) {
     }
     for why in [&shown["why"], &in_list["why"], &explained["cause"]["why"]] {
         assert_eq!(why, &json!({ "reason": "unreadable", "column": "TaskData", "found": FOUND }));
+    }
+}
+
+each_engine! {
+    fn a_row_that_cannot_be_read_stops_no_page_and_no_other_task(db) {
+        db.configure(ECHO);
+        let column = insert_unreadable(db);
+        db.cli().run(&["queue", "echo", "2"]).ok();
+        let server = WebServer::start(db, &[]);
+        let expect_named = |status: &str| {
+            for path in READING {
+                let reply = server.ask("admin", "GET", path, "");
+                assert_eq!(reply.status, 200, "{path}: {reply:?}");
+            }
+            let shown = server.get("/api/v1/tasks/1").json();
+            assert_eq!([&shown["task"]["status"], &shown["task"]["unreadable"][0]["column"], &shown["why"]["column"]], [status, column, column]);
+        };
+        expect_named("scheduled");
+        assert_eq!(claim(&server).iter().map(|run| run["task_id"].clone()).collect::<Vec<_>>(), [2]);
+        expect_named("failed");
+        let cancelled = server.ask("operate", "POST", "/api/v1/tasks/1/cancel", "");
+        assert_eq!((cancelled.status, cancelled.json()["result"].clone()), (200, json!("cancelled")), "{cancelled:?}");
+        expect_named("cancelled");
     }
 }
 
