@@ -339,7 +339,6 @@ fn from_store(error: &StoreError, message: String) -> CliError {
         StoreError::NotQueued { .. } => (FAILED, "not_queued", None),
         StoreError::NotImported { .. } => (USAGE, "usage", None),
         StoreError::NotReadAgain(_) => (FAILED, "os", None),
-        StoreError::Setting(_) => (CONFIG, "setting", Some("taskqueue setting set NAME VALUE".to_owned())),
         StoreError::Migration(_) => (CONFIG, "migration", None),
         StoreError::NoRandomness(_) => (FAILED, "os", None),
         // Only SQLite has this check.

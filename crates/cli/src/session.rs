@@ -21,8 +21,8 @@ use taskqueue_engine::handler::registry::HandlerRegistry;
 use taskqueue_engine::queueing::own_queue::CommandRequests;
 use taskqueue_engine::work::Reconfiguration;
 use taskqueue_engine::{
-    ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineResult, Handlers, StopSignals, announce_waits,
-    create_private_dir, end_statements_on, host_without_tls, others_can_queue,
+    ClassesInUse, ConnectWait, Context, DatabaseUrl, Engine, EngineError, EngineResult, Handlers, StopSignals,
+    create_private_dir, end_statements_on, host_without_tls, others_can_queue, print_notices_with,
 };
 use taskqueue_views::shell_word::shell_word;
 use taskqueue_web::TokenUses;
@@ -130,7 +130,7 @@ pub(crate) fn configuration_path(global: &GlobalArgs, environment: &Environment)
 impl Session {
     /// Reads the configuration and finds the database; opens nothing.
     pub(crate) fn prepare(global: &GlobalArgs, registry: HandlerRegistry, out: &mut Out) -> anyhow::Result<Self> {
-        announce_waits(out.warning_printer());
+        print_notices_with(out.warning_printer());
         let source = ConfigSource { option: global.config.clone(), environment: Environment::own()? };
         let config = source.read_first()?;
         let environment = &source.environment;
@@ -178,7 +178,7 @@ impl Session {
 
     /// Prints a log line while it waits, and stops waiting after one of these signals.
     fn stopped_by(mut self, stop: &StopSignals, out: &Out) -> Self {
-        announce_waits(out.warning_printer());
+        print_notices_with(out.warning_printer());
         self.wait = self.wait.announced_by(out.warning_printer());
         if let Ok(count) = stop.counter() {
             let count = Mutex::new(count);
@@ -446,6 +446,15 @@ fn written_address<'a>(option: Option<&'a str>, config: &'a Config, environment:
     option.or(environment.database.as_deref()).or(config.database.as_deref())
 }
 
+/// Says where the address of the database is written.
+fn source_of_address(option: Option<&str>, config: &Config, environment: &Environment) -> String {
+    match (option, &environment.database) {
+        (Some(_), _) => "--database sets the address".to_owned(),
+        (None, Some(_)) => "TASKQUEUE_DATABASE_URL sets the address".to_owned(),
+        (None, None) => format!("`database` in {} sets the address", config.path.display()),
+    }
+}
+
 /// Returns the address of the database and, for the default store, the directory that it needs. Creates nothing.
 fn find_database(
     option: Option<&str>,
@@ -454,8 +463,9 @@ fn find_database(
     out: &mut Out,
 ) -> Result<(DatabaseUrl, Option<PathBuf>), CliError> {
     if let Some(text) = written_address(option, config, environment) {
-        let url =
-            DatabaseUrl::parse(text).map_err(|error| CliError::from(taskqueue_engine::EngineError::from(error)))?;
+        let url = DatabaseUrl::parse(text).map_err(|error| {
+            CliError::from(EngineError::from(error)).with_hint(source_of_address(option, config, environment))
+        })?;
         if option.is_some() && url.has_password() {
             out.warn("a password on the command line can be read by every user of this machine; use TASKQUEUE_DATABASE_URL or the configuration");
         }

@@ -121,8 +121,13 @@ pub enum BadSetting {
         /// The value given.
         given: String,
     },
-    /// Values that contradict each other, in words.
-    Contradiction(String),
+    /// Times of a lease that contradict each other.
+    Contradiction {
+        /// The times.
+        lease: LeaseTimes,
+        /// The contradiction, in words.
+        why: String,
+    },
 }
 
 impl fmt::Display for BadSetting {
@@ -132,12 +137,40 @@ impl fmt::Display for BadSetting {
                 let (low, high) = setting.range();
                 write!(f, "\"{given}\" is not a value for {setting}: write a whole number from {low} to {high}")
             }
-            Self::Contradiction(why) => f.write_str(why),
+            Self::Contradiction { why, .. } => f.write_str(why),
         }
     }
 }
 
 impl std::error::Error for BadSetting {}
+
+impl BadSetting {
+    /// Returns what is wrong with the stored rows, and what is used in their place.
+    #[must_use]
+    pub fn as_stored(&self) -> String {
+        match self {
+            Self::OutOfRange { setting, given } => {
+                let ((low, high), used) = (setting.range(), setting.fallback());
+                format!(
+                    "{setting} is \"{given}\", not a whole number from {low} to {high}; {used} is used in its place"
+                )
+            }
+            Self::Contradiction { lease, why } => {
+                let LeaseTimes { renewal_secs, margin_secs, .. } = lease.fitted();
+                format!("{why}; renewals every {renewal_secs} seconds and a margin of {margin_secs} are used")
+            }
+        }
+    }
+
+    /// Returns the settings that are affected.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        match self {
+            Self::OutOfRange { setting, .. } => vec![*setting],
+            Self::Contradiction { .. } => vec![Setting::LeaseTime, Setting::LeaseRenewal, Setting::LeaseMargin],
+        }
+    }
+}
 
 impl Setting {
     /// Returns the setting with this name.
@@ -155,6 +188,19 @@ impl Setting {
         match text.trim().parse::<i64>() {
             Ok(value) if (low..=high).contains(&value) => Ok(value),
             _ => Err(BadSetting::OutOfRange { setting: self, given: text.to_owned() }),
+        }
+    }
+
+    /// Returns what is used in the place of a stored value that is invalid: the default; for how long something is kept, forever.
+    const fn fallback(self) -> i64 {
+        match self {
+            Self::KeepSuccess
+            | Self::KeepCancelled
+            | Self::KeepFailed
+            | Self::KeepOutputs
+            | Self::KeepResults
+            | Self::KeepRunners => 0,
+            _ => self.default_value(),
         }
     }
 }
@@ -206,51 +252,59 @@ impl Settings {
         max_retries.unwrap_or(self.max_retries).min(self.max_retries_cap)
     }
 
-    /// Reads the rows of the store; a missing row counts as its default.
-    ///
-    /// # Errors
-    /// A value is outside its range, or values contradict each other: they were not written by `taskqueue setting`.
-    pub fn from_rows(rows: &[(String, String)]) -> Result<Self, BadSetting> {
-        let get = |setting: Setting| {
+    /// Reads the rows of the store; a missing row counts as its default. Returns also what is wrong with the rows: an invalid value
+    /// stops no work, something safe is used in its place.
+    #[must_use]
+    pub fn from_rows(rows: &[(String, String)]) -> (Self, Vec<BadSetting>) {
+        let mut problems = Vec::new();
+        let mut get = |setting: Setting| {
             let row = rows.iter().find(|(name, _)| name == setting.name());
-            row.map_or(Ok(setting.default_value()), |(_, text)| setting.value(text))
+            let value = row.map_or(Ok(setting.default_value()), |(_, text)| setting.value(text));
+            value.unwrap_or_else(|problem| {
+                problems.push(problem);
+                setting.fallback()
+            })
         };
         let narrow = |value: i64| i32::try_from(value).unwrap_or(i32::MAX);
         let lease = LeaseTimes {
-            lease_secs: get(Setting::LeaseTime)?,
-            renewal_secs: get(Setting::LeaseRenewal)?,
-            margin_secs: get(Setting::LeaseMargin)?,
+            lease_secs: get(Setting::LeaseTime),
+            renewal_secs: get(Setting::LeaseRenewal),
+            margin_secs: get(Setting::LeaseMargin),
         };
-        lease.check().map_err(BadSetting::Contradiction)?;
-        Ok(Self {
-            runner_limit: narrow(get(Setting::RunnerLimit)?),
-            run_timeout_secs: get(Setting::RunTimeout)?,
-            max_retries: narrow(get(Setting::MaxRetries)?),
-            max_retries_cap: narrow(get(Setting::MaxRetriesCap)?),
+        let mut settings = Self {
+            runner_limit: narrow(get(Setting::RunnerLimit)),
+            run_timeout_secs: get(Setting::RunTimeout),
+            max_retries: narrow(get(Setting::MaxRetries)),
+            max_retries_cap: narrow(get(Setting::MaxRetriesCap)),
             backoff: {
                 // A first wait above the longest wait is cut to the longest wait.
-                let max_secs = get(Setting::RetryDelayMax)?;
+                let max_secs = get(Setting::RetryDelayMax);
                 crate::run::backoff::Backoff::Exponential {
-                    base_secs: get(Setting::RetryDelay)?.min(max_secs),
+                    base_secs: get(Setting::RetryDelay).min(max_secs),
                     max_secs,
                 }
             },
-            crash_limit: narrow(get(Setting::CrashLimit)?),
-            claim_timeout_limit: narrow(get(Setting::ClaimTimeoutLimit)?),
-            hold_secs: get(Setting::HoldTime)?,
+            crash_limit: narrow(get(Setting::CrashLimit)),
+            claim_timeout_limit: narrow(get(Setting::ClaimTimeoutLimit)),
+            hold_secs: get(Setting::HoldTime),
             lease,
-            max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)?).unwrap_or(usize::MAX),
-            schedule_grace_secs: get(Setting::ScheduleGrace)?,
+            max_data_bytes: usize::try_from(get(Setting::MaxDataBytes)).unwrap_or(usize::MAX),
+            schedule_grace_secs: get(Setting::ScheduleGrace),
             retention: Retention {
-                success: Keep { days: get(Setting::KeepSuccess)?, most: get(Setting::MaxSuccess)? },
-                cancelled: Keep { days: get(Setting::KeepCancelled)?, most: get(Setting::MaxCancelled)? },
-                failed: Keep { days: get(Setting::KeepFailed)?, most: get(Setting::MaxFailed)? },
-                outputs: Keep { days: get(Setting::KeepOutputs)?, most: 0 },
-                results: Keep { days: get(Setting::KeepResults)?, most: 0 },
-                runners: Keep { days: get(Setting::KeepRunners)?, most: 0 },
+                success: Keep { days: get(Setting::KeepSuccess), most: get(Setting::MaxSuccess) },
+                cancelled: Keep { days: get(Setting::KeepCancelled), most: get(Setting::MaxCancelled) },
+                failed: Keep { days: get(Setting::KeepFailed), most: get(Setting::MaxFailed) },
+                outputs: Keep { days: get(Setting::KeepOutputs), most: 0 },
+                results: Keep { days: get(Setting::KeepResults), most: 0 },
+                runners: Keep { days: get(Setting::KeepRunners), most: 0 },
             },
-            audits_transitions: get(Setting::AuditTransitions)? != 0,
-        })
+            audits_transitions: get(Setting::AuditTransitions) != 0,
+        };
+        if let Err(why) = lease.check() {
+            problems.push(BadSetting::Contradiction { lease, why });
+            settings.lease = lease.fitted();
+        }
+        (settings, problems)
     }
 }
 
@@ -261,15 +315,16 @@ mod tests {
     #[test]
     fn a_first_wait_is_never_longer_than_the_longest() {
         let row = |setting: Setting, value: &str| (setting.name().to_owned(), value.to_owned());
-        let settings = Settings::from_rows(&[row(Setting::RetryDelay, "7200"), row(Setting::RetryDelayMax, "60")]);
-        let backoff = settings.unwrap().backoff;
+        let rows = [row(Setting::RetryDelay, "7200"), row(Setting::RetryDelayMax, "60")];
+        let backoff = Settings::from_rows(&rows).0.backoff;
         // Outcomes store the text of a backoff, so it must parse.
         assert_eq!(backoff.to_string().parse(), Ok(backoff));
     }
 
     #[test]
     fn the_scheme_has_eight_runners_a_day_of_time_and_five_retries() {
-        let settings = Settings::from_rows(&[]).unwrap();
+        let (settings, problems) = Settings::from_rows(&[]);
+        assert_eq!(problems, []);
         assert_eq!((settings.runner_limit, settings.run_timeout_secs, settings.max_retries), (8, 86_400, 5));
     }
 
@@ -280,6 +335,28 @@ mod tests {
             assert!((low..=high).contains(&setting.default_value()), "{setting}");
             assert_eq!(Setting::parse(setting.name()), Some(setting));
         }
+    }
+
+    #[test]
+    fn invalid_rows_are_named_and_something_safe_is_used_in_their_place() {
+        let rows = [("RunnerLimit", "many"), ("KeepSuccess", "-1"), ("MaxSuccess", ""), ("LeaseTime", "5")];
+        let (settings, problems) =
+            Settings::from_rows(&rows.map(|(name, value)| (format!("TaskQueue{name}"), value.to_owned())));
+        assert_eq!(settings.runner_limit, 8);
+        assert_eq!(settings.retention.success, Keep { days: 0, most: 0 });
+        assert_eq!(settings.lease, LeaseTimes { lease_secs: 5, renewal_secs: 1, margin_secs: 1 });
+        let words: Vec<String> = problems.iter().map(BadSetting::as_stored).collect();
+        assert_eq!(
+            words[0],
+            "TaskQueueRunnerLimit is \"many\", not a whole number from 1 to 10000; 8 is used in its place"
+        );
+        assert_eq!(
+            words[1],
+            "TaskQueueKeepSuccess is \"-1\", not a whole number from 0 to 36500; 0 is used in its place"
+        );
+        assert!(words[3].starts_with("a lease of 5 seconds is too short"), "{words:?}");
+        assert!(words[3].ends_with("it needs 87; renewals every 1 seconds and a margin of 1 are used"), "{words:?}");
+        assert_eq!(words.len(), 4);
     }
 
     #[test]

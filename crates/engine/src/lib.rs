@@ -42,6 +42,6 @@ pub use taskqueue_process::tools::{ToolAnswer, call_tool};
 #[cfg(feature = "sqlite")]
 pub use taskqueue_store::keep_sqlite_logs;
 pub use taskqueue_store::{
-    ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, announce_waits,
-    host_without_tls,
+    ConnectFailure, ConnectWait, DatabaseError, DatabaseUrl, Engine, Pooler, StoreError, host_without_tls,
+    print_notices_with,
 };

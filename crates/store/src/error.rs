@@ -4,7 +4,6 @@ use diesel::result::DatabaseErrorKind;
 pub use diesel::result::Error as DatabaseError;
 use diesel::result::Error as DieselError;
 
-use taskqueue_domain::settings::BadSetting;
 use taskqueue_domain::task::new_task::QueueRefusal;
 
 /// Result of the store.
@@ -115,9 +114,6 @@ pub enum StoreError {
     /// The input could not be read a second time.
     #[error("cannot read the input again: {0}")]
     NotReadAgain(String),
-    /// A setting in the store has a value outside its range.
-    #[error(transparent)]
-    Setting(#[from] BadSetting),
     /// A migration failed.
     #[error("the migration failed: {0}")]
     Migration(String),

@@ -64,8 +64,8 @@ pub use self::transitions::{
 pub use self::upkeep::cleanup::CleanupNeeds;
 pub use self::upkeep::prunable::PruneVerdict;
 pub use self::upkeep::prune::{PrunePlace, PruneRule, PruneWindow, Pruned};
+pub use crate::backend::notices::print_notices_with;
 #[cfg(feature = "sqlite")]
 pub use crate::backend::sqlite::kept_log::keep_sqlite_logs;
 pub use crate::backend::transport::host_without_tls;
-pub use crate::backend::wait_notice::announce_waits;
 pub use crate::records::notices::{NewNotice, NoticeChoice, TakenNotices};

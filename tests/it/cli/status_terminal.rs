@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use super::settings::forge_setting;
 use super::{ECHO, shell_class};
 use crate::support::db::on;
 use crate::support::{EngineUnderTest, TestDb};
@@ -190,7 +191,7 @@ fn live_handler_output_is_clean_on_a_terminal_and_unchanged_in_a_pipe() {
 #[test]
 fn a_setting_with_escapes_in_the_table_does_not_drive_the_terminal() {
     on(EngineUnderTest::Sqlite, |db| {
-        db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = 'a' || char(27) || '[31mb' WHERE \"Name\" = 'TaskQueueRunnerLimit'");
+        forge_setting(db, "TaskQueueRunnerLimit", "a\u{1b}[31mb");
         for args in ["setting get TaskQueueRunnerLimit", "setting"] {
             let text = on_terminal(db, 120, "", &format!("--color never {args}"));
             assert!(text.contains("a\u{fffd}[31mb") && !text.contains('\u{1b}'), "{text:?}");

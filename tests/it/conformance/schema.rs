@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{TimeDelta, Timelike as _};
 use taskqueue_domain::run::due::is_due;
 use taskqueue_domain::run::status::TaskStatus;
+use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::queueing::queue::{ClassCheck, queue_task};
 use taskqueue_engine::upkeep::create_runs::due_facts;
@@ -305,6 +306,23 @@ each_engine! {
             let (good, bad) = (insert(table, columns, good), insert(table, columns, bad));
             raw.try_execute(&good).unwrap_or_else(|error| panic!("{good}: {error}"));
             assert!(raw.try_execute(&bad).is_err(), "taken: {bad}");
+        }
+    }
+
+    fn the_table_takes_no_value_outside_the_range_of_its_setting(db) {
+        willing(db);
+        let mut raw = db.raw();
+        let mut set = |setting: Setting, value: &str| {
+            raw.try_execute(&format!("UPDATE \"TaskQueueSettings\" SET \"Value\" = '{value}' WHERE \"Name\" = '{setting}'"))
+        };
+        for setting in Setting::ALL {
+            let (low, high) = setting.range();
+            for good in [low, high] {
+                set(setting, &good.to_string()).unwrap_or_else(|error| panic!("{setting} = {good}: {error}"));
+            }
+            for bad in [(low - 1).to_string(), (high + 1).to_string(), format!("{low}x"), format!("{low}.5"), "x".into(), String::new()] {
+                assert!(set(setting, &bad).is_err(), "taken: {setting} = {bad}");
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use crate::support::{EngineUnderTest, TestDb};
 const ROUNDS: usize = 10;
 
 fn after(ids: &[TaskId]) -> NewTask {
-    let settings = Settings::from_rows(&[]).unwrap();
+    let settings = Settings::from_rows(&[]).0;
     TaskRequest { after: ids.to_vec(), ..request("work") }.validate(&settings).unwrap()
 }
 

@@ -47,7 +47,7 @@ fn settle(db: &TestDb, id: TaskId) {
 /// Returns a task without a schedule.
 fn keyed(key: &str) -> NewTask {
     let asked = TaskRequest { unique: Some(key.to_owned()), ..request("work") };
-    asked.validate(&Settings::from_rows(&[]).unwrap()).unwrap()
+    asked.validate(&Settings::from_rows(&[]).0).unwrap()
 }
 
 fn insert(store: &mut Store, task: &NewTask) -> TaskId {

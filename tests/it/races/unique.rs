@@ -18,7 +18,7 @@ use crate::each_engine;
 use crate::support::EngineUnderTest;
 
 fn keyed(key: &str, on_conflict: OnConflict) -> NewTask {
-    let settings = Settings::from_rows(&[]).unwrap();
+    let settings = Settings::from_rows(&[]).0;
     let asked = TaskRequest { unique: Some(key.to_owned()), on_conflict: Some(on_conflict), ..request("work") };
     asked.validate(&settings).unwrap()
 }

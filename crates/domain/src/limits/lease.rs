@@ -39,6 +39,14 @@ impl LeaseTimes {
         ))
     }
 
+    /// Returns times with the same lease, and a renewal and a margin that fit into it. The lease must be at least 5 seconds long.
+    #[must_use]
+    pub fn fitted(self) -> Self {
+        let margin_secs = self.margin_secs.min(self.lease_secs / 3).max(1);
+        let renewal_secs = self.renewal_secs.min((self.lease_secs - margin_secs) * 5 / 18).max(1);
+        Self { renewal_secs, margin_secs, ..self }
+    }
+
     /// Returns how long the runner trusts a lease, counted from the moment it asked for it.
     #[must_use]
     pub fn trusted_for(self) -> Duration {
@@ -113,6 +121,18 @@ mod tests {
         assert_eq!(LeaseTimes { lease_secs: 87, ..DEFAULT }.check(), Ok(()));
         let error = LeaseTimes { lease_secs: 86, ..DEFAULT }.check().unwrap_err();
         assert!(error.contains("needs 87"), "{error}");
+    }
+
+    #[test]
+    fn times_are_fitted_into_every_lease_and_stay_if_they_fit() {
+        assert_eq!(DEFAULT.fitted(), DEFAULT);
+        for lease_secs in (5..200).chain([3_600, 86_400]) {
+            for (renewal_secs, margin_secs) in [(1, 1), (20, 15), (3_600, 3_600), (1, 3_600), (3_600, 1)] {
+                let fitted = LeaseTimes { lease_secs, renewal_secs, margin_secs }.fitted();
+                assert_eq!((fitted.check(), fitted.lease_secs), (Ok(()), lease_secs), "{fitted:?}");
+                assert!(fitted.renewal_secs >= 1 && fitted.margin_secs >= 1, "{fitted:?}");
+            }
+        }
     }
 
     #[test]

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        Settings::from_rows(&[]).unwrap()
+        Settings::from_rows(&[]).0
     }
 
     fn request() -> TaskRequest {

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn validate(request: ChangeRequest) -> Result<TaskChange, String> {
-        request.validate(&Settings::from_rows(&[]).unwrap())
+        request.validate(&Settings::from_rows(&[]).0)
     }
 
     #[test]

@@ -61,8 +61,10 @@ pub fn set_together(ctx: &mut Context, changes: &[(Setting, String)]) -> EngineR
     }
     let before = ctx.store.setting_rows()?;
     // Conflicts are not checked if the stored settings are already inconsistent, so that they can be repaired one by one.
-    if Settings::from_rows(&before).is_ok() {
-        Settings::from_rows(&with_values(&before, &values)).map_err(input)?;
+    if Settings::from_rows(&before).1.is_empty()
+        && let Some(problem) = Settings::from_rows(&with_values(&before, &values)).1.into_iter().next()
+    {
+        return Err(input(problem));
     }
     let with_event = |(setting, value): &(Setting, i64)| {
         let earlier = before.iter().find(|(name, _)| name == setting.name()).map(|(_, text)| text.as_str());

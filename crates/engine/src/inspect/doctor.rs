@@ -19,7 +19,7 @@ use crate::queueing::configured::diff;
 use crate::running::runner::register::liveness_of;
 use taskqueue_domain::limits::pause::Pause;
 use taskqueue_domain::run::status::TaskStatus;
-use taskqueue_domain::settings::Settings;
+use taskqueue_domain::settings::{Setting, Settings};
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::records::{HeldClaim, Run, Task};
 use taskqueue_domain::text::unreadable::Unreadable;
@@ -73,8 +73,7 @@ pub fn examine(ctx: &mut Context, files: &OwnFiles, long_secs: i64) -> Vec<Troub
     found.troubles.extend(ctx.spool.as_ref().map(other_outcomes).unwrap_or_default());
     let symptoms = ctx.store.symptoms(long_secs).map_err(EngineError::from);
     found.add("the database", symptoms.map(|symptoms| symptoms.into_iter().map(Trouble::Store).collect()));
-    let settings = ctx.store.settings().map_err(EngineError::from);
-    found.add("the settings", settings.map(|settings| kept_for_ever(&settings)));
+    found.add("the settings", setting_troubles(ctx));
     found.add("the classes", class_troubles(ctx));
     found.add("the configured schedules", schedule_troubles(ctx));
     for (part, troubles) in QUEUE_PARTS {
@@ -276,6 +275,15 @@ fn other_outcomes(spool: &Spool) -> Vec<Trouble> {
     let trouble =
         |(database, count)| Trouble::OtherOutcomes { count, directory: spool.directory().to_owned(), database };
     counts.into_iter().map(trouble).collect()
+}
+
+fn setting_troubles(ctx: &mut Context) -> EngineResult<Vec<Trouble>> {
+    let (settings, problems) = Settings::from_rows(&ctx.store.setting_rows()?);
+    let invalid = problems.iter().map(|problem| Trouble::InvalidSettings {
+        settings: problem.settings().into_iter().map(Setting::name).collect(),
+        problem: problem.as_stored(),
+    });
+    Ok(invalid.chain(kept_for_ever(&settings)).collect())
 }
 
 fn kept_for_ever(settings: &Settings) -> Vec<Trouble> {

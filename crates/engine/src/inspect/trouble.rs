@@ -179,6 +179,13 @@ pub enum Trouble {
         /// Its content, in a form that is safe to display.
         found: String,
     },
+    /// Stored settings are invalid, so others are used in their place.
+    InvalidSettings {
+        /// Their names.
+        settings: Vec<&'static str>,
+        /// What is wrong, and what is used.
+        problem: String,
+    },
     /// Finished tasks are never pruned.
     KeptForEver {
         /// The status of these tasks.

@@ -29,7 +29,7 @@ pub fn queue_in<C: CallersConnection>(conn: &mut C, request: TaskRequest) -> Eng
         let why = "a task that replaces another takes locks in a different order, so it must be queued in a separate transaction";
         return Err(EngineError::Input(why.to_owned()));
     }
-    let settings = Settings::from_rows(&callers_settings(conn)?).map_err(taskqueue_store::StoreError::from)?;
+    let (settings, _) = Settings::from_rows(&callers_settings(conn)?);
     let admission = Admission { handlers: &Handlers::default(), check: ClassCheck::AnyName, parent: None };
     let mut task = admission.check(request, &settings)?;
     if task.recurrence.is_some() {

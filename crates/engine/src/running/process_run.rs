@@ -125,7 +125,7 @@ pub fn process_runs(
     end_statements_on(ctx.store.url(), stop, options.stop_wait);
     send_left_over(ctx)?;
     fault_point!("process.left_over_sent");
-    let settings = ctx.store.settings()?;
+    let settings = ctx.store.recent_settings()?;
     let mut holds = Holds::new();
     if options.run_id.is_none() && !(ctx.store.has_waiting_runs()? && sees_claimable(ctx, &mut holds)?) {
         // Cron starts this every minute, so without a run it must not add a row. `create-runs` has just marked dead runners.

@@ -85,7 +85,7 @@ fn look_after_and(
     // Before the rescue: a run whose outcome is known on this host has ended, even if its runner is dead.
     let sent_outcomes = unless_full(send_left_over(ctx), &mut full)?;
     fault_point!("create.left_over_sent");
-    let settings = ctx.store.settings()?;
+    let settings = ctx.store.recent_settings()?;
     let rescue = unless_full(rescue_runs(ctx, &settings), &mut full)?;
     let sent_outcomes = sent_outcomes + rescue.sent_outcomes;
     fault_point!("create.rescued");

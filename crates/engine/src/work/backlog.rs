@@ -447,7 +447,7 @@ mod tests {
     use taskqueue_domain::task::trace::Trace;
 
     fn policy() -> Arc<RunPolicy> {
-        Arc::new(RunPolicy { handlers: Arc::default(), settings: Settings::from_rows(&[]).unwrap() })
+        Arc::new(RunPolicy { handlers: Arc::default(), settings: Settings::from_rows(&[]).0 })
     }
 
     fn run(id: i64) -> ClaimedRun {

@@ -206,7 +206,7 @@ impl<'a> Coordinator<'a> {
             count_answered(&self.options.tally, &mut self.ctx.store);
             self.count_at = Moment::after(COUNT_EVERY);
         }
-        if self.current.read_settings(self.ctx, listener)? {
+        if self.current.read_settings(self.ctx)? {
             self.change_policy();
             counts = self.backlog.counts();
         }

@@ -17,8 +17,6 @@ pub trait WorkListener: RunListener {
     fn lost_database(&mut self, problem: &EngineError);
     /// The database is reachable again.
     fn found_database(&mut self) {}
-    /// The settings of the store are invalid; the previous ones stay in effect.
-    fn kept_settings(&mut self, _problem: &EngineError) {}
     /// The worker uses too much memory, and ends after its runs in progress.
     fn is_too_large(&mut self, _used_bytes: u64, _most_bytes: u64) {}
     /// Returns a new configuration, if there is one that the worker does not have yet. Called several times a second.

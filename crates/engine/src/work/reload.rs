@@ -7,12 +7,11 @@ use std::time::Duration;
 use super::listener::WorkListener;
 use super::options::{Reconfiguration, WorkOptions};
 use crate::context::Context;
-use crate::error::{EngineError, EngineResult};
+use crate::error::EngineResult;
 use crate::handler::handlers::Handlers;
 use crate::running::runner::runner_context::RunPolicy;
 use taskqueue_domain::settings::Settings;
 use taskqueue_host::clock::Moment;
-use taskqueue_store::StoreError;
 
 /// The pause between two reads of the settings of the store.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
@@ -33,15 +32,13 @@ pub(super) fn reconfigure(ctx: &mut Context, options: &mut WorkOptions, listener
 pub(super) struct CurrentPolicy {
     pub(super) policy: Arc<RunPolicy>,
     settings_at: Moment,
-    /// Why the settings were invalid when they were last read.
-    problem: Option<String>,
     /// Earlier policies that runs may still use.
     former: Vec<Weak<RunPolicy>>,
 }
 
 impl CurrentPolicy {
     pub(super) fn new(policy: Arc<RunPolicy>) -> Self {
-        Self { policy, settings_at: Moment::after(SETTINGS_EVERY), problem: None, former: Vec::new() }
+        Self { policy, settings_at: Moment::after(SETTINGS_EVERY), former: Vec::new() }
     }
 
     pub(super) fn handlers(&self) -> &Handlers {
@@ -54,27 +51,16 @@ impl CurrentPolicy {
         self.take(RunPolicy::new(ctx, self.policy.settings.clone()));
     }
 
-    /// Reads the settings from time to time. Returns whether they have changed. Invalid settings are ignored.
+    /// Reads the settings from time to time. Returns whether they have changed.
     ///
     /// # Errors
     /// Returns an error if the database fails.
-    pub(super) fn read_settings(&mut self, ctx: &mut Context, listener: &mut dyn WorkListener) -> EngineResult<bool> {
+    pub(super) fn read_settings(&mut self, ctx: &mut Context) -> EngineResult<bool> {
         if !self.settings_at.has_passed() {
             return Ok(false);
         }
-        let settings = match ctx.store.settings() {
-            Ok(settings) => settings,
-            Err(problem @ StoreError::Setting(_)) => {
-                self.settings_at = Moment::after(SETTINGS_EVERY);
-                let words = problem.to_string();
-                if self.problem.replace(words.clone()) != Some(words) {
-                    listener.kept_settings(&EngineError::from(problem));
-                }
-                return Ok(false);
-            }
-            Err(problem) => return Err(problem.into()),
-        };
-        (self.settings_at, self.problem) = (Moment::after(SETTINGS_EVERY), None);
+        let settings = ctx.store.settings()?;
+        self.settings_at = Moment::after(SETTINGS_EVERY);
         // The lease times cannot change after registration.
         let settings = Settings { lease: self.policy.settings.lease, ..settings };
         let has_changed = settings != self.policy.settings;

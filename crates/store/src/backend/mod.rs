@@ -33,12 +33,12 @@ mod insert_one;
 pub(super) mod local_settings;
 #[cfg(feature = "mysql")]
 pub(super) mod mysql;
+pub(super) mod notices;
 #[cfg(feature = "postgres")]
 pub(super) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(super) mod sqlite;
 pub(super) mod transport;
-pub(super) mod wait_notice;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ use diesel_migrations::EmbeddedMigrations;
 use self::connect_failure::{no_client, unreachable};
 use self::insert_one::InsertOne;
 use crate::address::url::{DatabaseUrl, Engine};
-use crate::base::connection::{AnyConnection, by_engine};
+use crate::base::connection::{AnyConnection, MultiBackend, by_engine};
 use crate::base::counted::number_of;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, PrerequisiteRow};
@@ -197,6 +197,18 @@ pub(super) fn migrations(engine: Engine) -> StoreResult<EmbeddedMigrations> {
         Engine::Mysql => Ok(mysql::MIGRATIONS),
         _ => Err(no_client(engine)),
     })
+}
+
+/// Executes a statement whose names are in double quotes, and returns its rows.
+pub(super) fn load_named<Row>(conn: &mut AnyConnection, statement: &str) -> QueryResult<Vec<Row>>
+where
+    Row: QueryableByName<MultiBackend> + 'static,
+{
+    let statement = by_engine!(match conn {
+        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => statement.to_owned(),
+        AnyConnection::Mysql(_) => statement.replace('"', "`"),
+    });
+    diesel::sql_query(statement).load(conn)
 }
 
 /// Returns true if the database has the table of migrations, which the first migration creates.

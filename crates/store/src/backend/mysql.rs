@@ -97,12 +97,14 @@ fn connect_to_host(address: &str, url: &DatabaseUrl) -> Result<MysqlConnection, 
     // eight hours. Sessions of this program that are idle for longer, during a long handler, are reopened when needed.
     // The collation of the columns: if a value has another collation, MariaDB sorts all rows of a status instead of reading them
     // in index order.
-    conn.batch_execute(
-        "SET NAMES utf8mb4 COLLATE utf8mb4_bin;
-         SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
-             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, wait_timeout = 60, lc_messages = 'en_US';
-         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;",
-    )?;
+    // One statement, and not a batch, which costs two more round trips. MariaDB and MySQL name the isolation level differently.
+    diesel::sql_query(
+        "SET NAMES utf8mb4 COLLATE utf8mb4_bin, time_zone = '+00:00',
+             sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO',
+             innodb_lock_wait_timeout = 30, lock_wait_timeout = 60, wait_timeout = 60, lc_messages = 'en_US',
+             /*M!100101 tx_isolation */ /*!50720 transaction_isolation */ = 'READ-COMMITTED'",
+    )
+    .execute(&mut conn)?;
     if is_read_only(&mut conn)? && !url.takes_standby() {
         return Err("session is read-only: the server is a replica or was made read-only".into());
     }

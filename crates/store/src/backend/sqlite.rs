@@ -20,7 +20,7 @@ use url::Url;
 use super::insert_one::InsertOne;
 use super::{DueFrom, log_of, unreachable, write_transaction};
 use crate::address::url::DatabaseUrl;
-use crate::backend::wait_notice::{WaitNotice, holder_words};
+use crate::backend::notices::{WaitNotice, holder_words};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, PrerequisiteRow};

@@ -8,8 +8,8 @@ use crate::base::schema::task_queue_runners::dsl::{
     classes, finished_on, heartbeat_boot_ms, heartbeat_on, host, id, name, process_id, process_identity, slots,
     task_queue_runners, version,
 };
-use crate::base::schema::task_queue_settings;
 use crate::base::sql::db_now;
+use crate::rules::settings::setting_now;
 use crate::{Store, StoreResult};
 use taskqueue_domain::served::ServedClasses;
 use taskqueue_domain::settings::Setting;
@@ -60,15 +60,7 @@ impl Store {
         self.write_once(|conn| {
             backend::lock_gate(conn, "register")?;
             fault_point!("register.gate_locked");
-            let limit_text: Option<String> = task_queue_settings::table
-                .filter(task_queue_settings::name.eq(Setting::RunnerLimit.name()))
-                .select(task_queue_settings::value)
-                .first(conn)
-                .optional()?;
-            let limit = match limit_text {
-                Some(text) => Setting::RunnerLimit.value(&text)?,
-                None => Setting::RunnerLimit.default_value(),
-            };
+            let limit = setting_now(conn, Setting::RunnerLimit)?;
             let live: Vec<i32> = task_queue_runners.filter(finished_on.is_null()).select(slots).load(conn)?;
             let in_use: i64 = live.into_iter().map(i64::from).sum();
             if in_use + i64::from(runner.slots) > limit {

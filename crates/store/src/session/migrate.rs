@@ -5,13 +5,16 @@ use std::time::Duration;
 use diesel::migration::{Migration as _, MigrationSource};
 use diesel::prelude::*;
 use diesel::result::{Error as DieselError, QueryResult};
+use diesel::sql_types::{Nullable, Text};
 use diesel_migrations::MigrationHarness as _;
 use serde::Serialize;
 
 use crate::address::url::{DatabaseUrl, Engine};
 use crate::backend;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::connection::MultiBackend;
+use crate::rules::settings::SettingRows;
 use crate::{ConnectWait, Store, StoreError, StoreResult};
 
 /// A migration and whether it was applied.
@@ -189,21 +192,50 @@ fn known_migrations(engine: Engine) -> StoreResult<Vec<(String, String)>> {
 /// checked only if it could not be read.
 fn applied_versions(store: &mut Store) -> StoreResult<Vec<String>> {
     let is_one_transaction = store.pooler().shares_sessions();
-    store.read(|conn| {
+    let (settings, versions) = store.read(|conn| {
         // An error would abort the transaction.
-        if is_one_transaction && !backend::has_migrations_table(conn)? {
-            return Ok(Vec::new());
+        if is_one_transaction {
+            return Ok((None, read_versions_if_any(conn)?));
         }
-        let first = read_versions(conn);
-        if !matches!(first, Err(DieselError::DatabaseError(..))) {
-            return Ok(first?);
+        match read_settings_and_versions(conn) {
+            Ok((settings, versions)) => Ok((Some(settings), versions)),
+            // Older or newer tables, or none.
+            Err(DieselError::DatabaseError(..)) => Ok((None, read_versions_if_any(conn)?)),
+            Err(error) => Err(error.into()),
         }
-        backend::forget_failed_statement(conn);
-        // Another process may have created it between the two queries.
-        if backend::has_migrations_table(conn)? { Ok(read_versions(conn)?) } else { Ok(Vec::new()) }
-    })
+    })?;
+    if let Some(settings) = settings {
+        store.keep_settings(&settings);
+    }
+    Ok(versions)
 }
 
-fn read_versions(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+fn read_versions_if_any(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    if !backend::has_migrations_table(conn)? {
+        return Ok(Vec::new());
+    }
     __diesel_schema_migrations::table.select(__diesel_schema_migrations::version).load(conn)
+}
+
+/// The name and the value of a setting; or no name, and the version of a migration.
+#[derive(QueryableByName)]
+struct SettingOrVersion {
+    #[diesel(sql_type = Nullable<Text>)]
+    name: Option<ShownText>,
+    #[diesel(sql_type = Text)]
+    value: ShownText,
+}
+
+/// Reads the settings, too: almost every command needs them, and this saves it a statement.
+fn read_settings_and_versions(conn: &mut AnyConnection) -> QueryResult<(SettingRows, Vec<String>)> {
+    let statement = r#"SELECT "Name" AS name, "Value" AS value FROM "TaskQueueSettings"
+        UNION ALL SELECT NULL, version FROM __diesel_schema_migrations"#;
+    let (mut settings, mut versions) = (Vec::new(), Vec::new());
+    for SettingOrVersion { name, value } in backend::load_named(conn, statement)? {
+        match name {
+            Some(name) => settings.push((name.0, value.0)),
+            None => versions.push(value.0),
+        }
+    }
+    Ok((settings, versions))
 }

@@ -9,7 +9,7 @@ use crate::address::pooler::Pooler;
 use crate::address::url::DatabaseUrl;
 use crate::backend;
 use crate::backend::local_settings::{LocalSettings, keep_statements, with_local_settings};
-use crate::backend::wait_notice::{WaitNotice, announce_outage, end_outage, holder_words};
+use crate::backend::notices::{WaitNotice, announce_outage, end_outage, holder_words};
 use crate::base::connection::AnyConnection;
 use crate::base::low_water::LowWater;
 use crate::error::{ConnectFailure, Repeat, StoreError, StoreResult};

@@ -126,18 +126,21 @@ impl Store {
                 r#"SELECT COUNT(*) AS count, MIN(t."{key}") AS first FROM
                 (SELECT "{key}" FROM "{table}" WHERE "{key}" > {last} ORDER BY "{key}" LIMIT 1) t"#
             );
-            let Some(from) = self.read(|conn| Ok(backend::health::load_one::<Counted>(conn, &next)?))?.first else {
-                break;
-            };
+            let Some(from) = self.count(&next)?.first else { break };
             last = from.saturating_add(IDS_PER_STATEMENT - 1);
             let part = format!(
                 r#"SELECT COUNT(*) AS count, MIN(t."{first}") AS first FROM "{table}" t
                 WHERE t."{key}" BETWEEN {from} AND {last} AND {wrong}"#
             );
-            let part = self.read(|conn| Ok(backend::health::load_one::<Counted>(conn, &part)?))?;
+            let part = self.count(&part)?;
             count += part.count;
             smallest = smallest.into_iter().chain(part.first).min();
         }
         Ok(look.damage.zip(smallest).map(|(damage, first)| damage(count, TaskId(first))))
+    }
+
+    fn count(&mut self, statement: &str) -> StoreResult<Counted> {
+        let rows = self.read(|conn| Ok(backend::load_named(conn, statement)?))?;
+        Ok(rows.into_iter().next().ok_or(diesel::NotFound)?)
     }
 }

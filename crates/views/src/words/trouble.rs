@@ -81,6 +81,7 @@ pub fn trouble_words(trouble: &Trouble, now: DateTime<Utc>) -> String {
             let tasks = if is_one { "1 task".to_owned() } else { format!("{} tasks", count(*number)) };
             format!("{tasks} will not be retried, and the failure was not reported yet")
         }
+        Trouble::InvalidSettings { problem, .. } => format!("invalid setting: {problem}"),
         Trouble::KeptForEver { status } => {
             format!("tasks in the status {status} are kept forever, so the tables only grow")
         }

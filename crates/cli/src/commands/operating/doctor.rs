@@ -11,6 +11,7 @@ use crate::output::Out;
 use crate::output::clean::clean_line;
 use crate::session::Session;
 use taskqueue_domain::monitoring::thresholds::Level;
+use taskqueue_domain::settings::Setting;
 use taskqueue_domain::task::records::HeldClaim;
 use taskqueue_engine::inspect::doctor::{OwnFiles, Symptom, Trouble, examine, examine_closed, list_claims};
 use taskqueue_engine::{Engine, Pooler, why_no_own_group};
@@ -197,6 +198,7 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         Trouble::Unreadable { task_id, .. } => format!("taskqueue status {task_id}"),
         Trouble::Quarantined { .. } => "taskqueue status status=quarantined".to_owned(),
         Trouble::UnreportedFailures { .. } => "taskqueue failures".to_owned(),
+        Trouble::InvalidSettings { settings, .. } => set_defaults(settings),
         Trouble::KeptForEver { .. } => "taskqueue setting".to_owned(),
         Trouble::LittleRoom { path, .. } => format!("df -h {}", shell_word(&path.to_string_lossy())),
         Trouble::FewInodes { path, .. } => format!("df -i {}", shell_word(&path.to_string_lossy())),
@@ -209,6 +211,13 @@ fn remedy(trouble: &Trouble, about: &About) -> String {
         }
         Trouble::SilentRunner { .. } | Trouble::OtherVersion { .. } => "taskqueue runner".to_owned(),
     }
+}
+
+/// Returns the command that sets the defaults.
+fn set_defaults(names: &[&str]) -> String {
+    let settings = names.iter().filter_map(|name| Setting::parse(name));
+    let words: Vec<String> = settings.map(|setting| format!("{setting}={}", setting.default_value())).collect();
+    format!("taskqueue setting set {}", words.join(" "))
 }
 
 fn symptom_remedy(symptom: &Symptom) -> String {

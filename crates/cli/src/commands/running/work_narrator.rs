@@ -106,10 +106,6 @@ impl WorkListener for WorkNarrator<'_> {
         bar.suspend(|| out.about(run, |out| out.warn(&text)));
     }
 
-    fn kept_settings(&mut self, problem: &EngineError) {
-        self.warn(&format!("the new settings were not applied, the old ones remain: {problem}"));
-    }
-
     fn is_too_large(&mut self, used_bytes: u64, most_bytes: u64) {
         let (used, most) = (HumanBytes(used_bytes), HumanBytes(most_bytes));
         self.say(&format!(

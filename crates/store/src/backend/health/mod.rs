@@ -14,7 +14,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use serde::Serialize;
 
-use crate::base::connection::{AnyConnection, MultiBackend, by_engine};
+use crate::base::connection::{AnyConnection, by_engine};
 use crate::{StoreError, StoreResult};
 
 /// A smaller number of dead rows is insignificant.
@@ -115,18 +115,6 @@ pub(in super::super) fn unreadable(conn: &mut AnyConnection) -> QueryResult<Vec<
         // Differs: a server compares the checksums of its pages whenever it reads them.
         AnyConnection::Postgres(_) | AnyConnection::Mysql(_) => Ok(Vec::new()),
     })
-}
-
-/// Executes a statement whose names are in double quotes, and returns its one row.
-pub(in super::super) fn load_one<Row>(conn: &mut AnyConnection, statement: &str) -> QueryResult<Row>
-where
-    Row: QueryableByName<MultiBackend> + 'static,
-{
-    let statement = by_engine!(match conn {
-        AnyConnection::Sqlite(_) | AnyConnection::Postgres(_) => statement.to_owned(),
-        AnyConnection::Mysql(_) => statement.replace('"', "`"),
-    });
-    diesel::sql_query(statement).get_result(conn)
 }
 
 /// A name and a value.

@@ -9,10 +9,10 @@ use diesel::sql_types::Text;
 
 use super::super::sqlite::{OLDEST_SAFE_FOR_WAL, classify, library_version};
 use super::{Name, NamedValue, Symptom, missing_indexes, wrong_settings};
-use crate::backend::wait_notice::{holder_words, or_another};
+use crate::backend::notices::{holder_words, or_another};
 use crate::error::Repeat;
 
-const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-28-200000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-29-030000_create_task_queue/up.sql");
 
 pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> QueryResult<Vec<Symptom>> {
     let settings: Vec<NamedValue> =

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::backend::wait_notice::{WaitNotice, lock_file_holder};
+use crate::backend::notices::{WaitNotice, lock_file_holder};
 use crate::{StoreError, StoreResult};
 use taskqueue_host::files::beside;
 use taskqueue_host::files::lock::FileLock;

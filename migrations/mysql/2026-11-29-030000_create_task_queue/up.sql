@@ -448,8 +448,34 @@ CREATE TABLE IF NOT EXISTS `TaskQueueKeyLimits` (
 CREATE TABLE IF NOT EXISTS `TaskQueueSettings` (
     `Name` varchar(190) NOT NULL PRIMARY KEY,
     `Value` varchar(190) NOT NULL,
-    CONSTRAINT `Value is not empty`
-        CHECK (char_length(`Value`) > 0)
+    CONSTRAINT `Value is a whole number in the range of its setting` CHECK (
+        `Value` REGEXP '^[0-9]{1,10}$' AND CASE `Name`
+            WHEN 'TaskQueueRunnerLimit' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 10000
+            WHEN 'TaskQueueRunTimeout' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 31536000
+            WHEN 'TaskQueueMaxRetries' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueMaxRetriesCap' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueRetryDelay' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 86400
+            WHEN 'TaskQueueRetryDelayMax' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 2592000
+            WHEN 'TaskQueueCrashLimit' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueClaimTimeoutLimit' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueHoldTime' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 86400
+            WHEN 'TaskQueueLeaseTime' THEN CAST(`Value` AS SIGNED) BETWEEN 5 AND 86400
+            WHEN 'TaskQueueLeaseRenewal' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 3600
+            WHEN 'TaskQueueLeaseMargin' THEN CAST(`Value` AS SIGNED) BETWEEN 1 AND 3600
+            WHEN 'TaskQueueMaxDataBytes' THEN CAST(`Value` AS SIGNED) BETWEEN 2 AND 8388608
+            WHEN 'TaskQueueScheduleGrace' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 604800
+            WHEN 'TaskQueueAuditTransitions' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 1
+            WHEN 'TaskQueueKeepSuccess' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepCancelled' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepFailed' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepOutputs' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepResults' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepRunners' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueMaxSuccess' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 1000000000
+            WHEN 'TaskQueueMaxCancelled' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 1000000000
+            WHEN 'TaskQueueMaxFailed' THEN CAST(`Value` AS SIGNED) BETWEEN 0 AND 1000000000
+            ELSE TRUE
+        END)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
 INSERT IGNORE INTO `TaskQueueSettings` (`Name`, `Value`) VALUES

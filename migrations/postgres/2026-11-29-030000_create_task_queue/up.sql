@@ -457,8 +457,35 @@ CREATE TABLE "TaskQueueKeyLimits" (
 
 CREATE TABLE "TaskQueueSettings" (
     "Name" text COLLATE "C" NOT NULL PRIMARY KEY,
-    "Value" text NOT NULL
-        CONSTRAINT "Value is not empty" CHECK (length("Value") > 0)
+    "Value" text NOT NULL,
+    CONSTRAINT "Value is a whole number in the range of its setting" CHECK (
+        "Value" ~ '^[0-9]{1,10}$' AND CASE "Name"
+            WHEN 'TaskQueueRunnerLimit' THEN "Value"::bigint BETWEEN 1 AND 10000
+            WHEN 'TaskQueueRunTimeout' THEN "Value"::bigint BETWEEN 1 AND 31536000
+            WHEN 'TaskQueueMaxRetries' THEN "Value"::bigint BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueMaxRetriesCap' THEN "Value"::bigint BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueRetryDelay' THEN "Value"::bigint BETWEEN 0 AND 86400
+            WHEN 'TaskQueueRetryDelayMax' THEN "Value"::bigint BETWEEN 0 AND 2592000
+            WHEN 'TaskQueueCrashLimit' THEN "Value"::bigint BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueClaimTimeoutLimit' THEN "Value"::bigint BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueHoldTime' THEN "Value"::bigint BETWEEN 1 AND 86400
+            WHEN 'TaskQueueLeaseTime' THEN "Value"::bigint BETWEEN 5 AND 86400
+            WHEN 'TaskQueueLeaseRenewal' THEN "Value"::bigint BETWEEN 1 AND 3600
+            WHEN 'TaskQueueLeaseMargin' THEN "Value"::bigint BETWEEN 1 AND 3600
+            WHEN 'TaskQueueMaxDataBytes' THEN "Value"::bigint BETWEEN 2 AND 8388608
+            WHEN 'TaskQueueScheduleGrace' THEN "Value"::bigint BETWEEN 0 AND 604800
+            WHEN 'TaskQueueAuditTransitions' THEN "Value"::bigint BETWEEN 0 AND 1
+            WHEN 'TaskQueueKeepSuccess' THEN "Value"::bigint BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepCancelled' THEN "Value"::bigint BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepFailed' THEN "Value"::bigint BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepOutputs' THEN "Value"::bigint BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepResults' THEN "Value"::bigint BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepRunners' THEN "Value"::bigint BETWEEN 0 AND 36500
+            WHEN 'TaskQueueMaxSuccess' THEN "Value"::bigint BETWEEN 0 AND 1000000000
+            WHEN 'TaskQueueMaxCancelled' THEN "Value"::bigint BETWEEN 0 AND 1000000000
+            WHEN 'TaskQueueMaxFailed' THEN "Value"::bigint BETWEEN 0 AND 1000000000
+            ELSE TRUE
+        END)
 );
 
 INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES

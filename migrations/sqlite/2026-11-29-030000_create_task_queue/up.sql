@@ -485,8 +485,35 @@ CREATE TABLE "TaskQueueKeyLimits" (
 
 CREATE TABLE "TaskQueueSettings" (
     "Name" TEXT NOT NULL PRIMARY KEY,
-    "Value" TEXT NOT NULL
-        CONSTRAINT "Value is not empty" CHECK (length("Value") > 0)
+    "Value" TEXT NOT NULL,
+    CONSTRAINT "Value is a whole number in the range of its setting" CHECK (
+        length("Value") BETWEEN 1 AND 10 AND "Value" NOT GLOB '*[^0-9]*' AND CASE "Name"
+            WHEN 'TaskQueueRunnerLimit' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 10000
+            WHEN 'TaskQueueRunTimeout' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 31536000
+            WHEN 'TaskQueueMaxRetries' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueMaxRetriesCap' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueRetryDelay' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 86400
+            WHEN 'TaskQueueRetryDelayMax' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 2592000
+            WHEN 'TaskQueueCrashLimit' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueClaimTimeoutLimit' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 1000000
+            WHEN 'TaskQueueHoldTime' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 86400
+            WHEN 'TaskQueueLeaseTime' THEN CAST("Value" AS INTEGER) BETWEEN 5 AND 86400
+            WHEN 'TaskQueueLeaseRenewal' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 3600
+            WHEN 'TaskQueueLeaseMargin' THEN CAST("Value" AS INTEGER) BETWEEN 1 AND 3600
+            WHEN 'TaskQueueMaxDataBytes' THEN CAST("Value" AS INTEGER) BETWEEN 2 AND 8388608
+            WHEN 'TaskQueueScheduleGrace' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 604800
+            WHEN 'TaskQueueAuditTransitions' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 1
+            WHEN 'TaskQueueKeepSuccess' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepCancelled' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepFailed' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepOutputs' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepResults' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueKeepRunners' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 36500
+            WHEN 'TaskQueueMaxSuccess' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 1000000000
+            WHEN 'TaskQueueMaxCancelled' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 1000000000
+            WHEN 'TaskQueueMaxFailed' THEN CAST("Value" AS INTEGER) BETWEEN 0 AND 1000000000
+            ELSE TRUE
+        END)
 ) STRICT;
 
 INSERT INTO "TaskQueueSettings" ("Name", "Value") VALUES

@@ -1,4 +1,5 @@
-//! Prints, once, what is waited for: a locked SQLite store, and which process holds the lock; or a server that is away.
+//! Prints, once, what a user should know about the store: what is waited for (a locked SQLite store, and which process holds the
+//! lock; a server that is away), and which settings are invalid.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +15,17 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// The byte of the index of the write-ahead log that a writer locks.
 const WAL_WRITE_BYTE: u64 = 120;
 
+/// The warnings of the last call of [`warn_of`].
+static PRINTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 type Printer = Box<dyn Fn(&str) + Send>;
 
 static PRINTER: Mutex<Option<Printer>> = Mutex::new(None);
 /// Whether the present outage of the server was announced. Several connections of this process notice it.
 static IS_OUTAGE_ANNOUNCED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that prints waits for a locked store or a server; without one, such waits are silent.
-pub fn announce_waits(print: impl Fn(&str) + Send + 'static) {
+/// Sets the function that prints waits and invalid settings; without one, nothing is printed.
+pub fn print_notices_with(print: impl Fn(&str) + Send + 'static) {
     *PRINTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(print));
 }
 
@@ -56,6 +60,13 @@ pub(crate) fn announce_outage(lasted: Duration, error: &StoreError) {
     if lasted >= SILENCE && !IS_OUTAGE_ANNOUNCED.swap(true, Ordering::Relaxed) {
         print(&format!("{error}; retrying"));
     }
+}
+
+/// Prints those of these warnings that the last call did not have. They are about the store and repeated by each of its readers.
+pub(crate) fn warn_of(texts: &[String]) {
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    texts.iter().filter(|text| !printed.contains(text)).for_each(|text| print(text));
+    *printed = texts.to_vec();
 }
 
 /// The next outage will be announced again.
