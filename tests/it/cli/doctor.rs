@@ -16,7 +16,7 @@ use crate::support::db::{Raw, on};
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// Returns the findings, without those about the settings of the test servers.
-fn findings(db: &TestDb) -> Vec<Value> {
+pub(super) fn findings(db: &TestDb) -> Vec<Value> {
     let ended = db.cli().run(&["doctor", "--json"]);
     let found: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{ended:?}: {error}"));
     assert_eq!(found["schema"], "taskqueue.doctor/1");

@@ -217,8 +217,8 @@ each_engine! {
 
     fn the_loss_of_its_runner_counts_as_a_crash_of_the_task(db) {
         use crate::conformance::fixture::{claim_as, create, dead_process, queue, willing};
-        let mut ctx = willing(db);
         db.cli().run(&["setting", "set", "TaskQueueCrashLimit", "2"]).ok();
+        let mut ctx = willing(db);
         let id = queue(&mut ctx, "work");
         create(&mut ctx);
         for crashes in 1..=2 {

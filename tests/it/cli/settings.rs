@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::doctor::findings;
 use super::{ECHO, error_and_hint, task};
 use crate::each_engine;
 use crate::support::{EngineUnderTest, TestDb};
@@ -110,9 +111,7 @@ fn mends_as_doctor_says(db: &TestDb, problem: &str, remedy: &str) {
     assert_eq!(ticked.stderr.lines().next(), Some(format!("warning: {problem}").as_str()));
     ticked.ok();
     assert_eq!(task(db, &id)["status"], "success");
-    let findings = db.cli().run(&["doctor", "--json"]).json()["findings"].clone();
-    let found =
-        findings.as_array().unwrap().iter().find(|found| found["trouble"] == "invalid_settings").unwrap().clone();
+    let found = findings(db).into_iter().find(|found| found["trouble"] == "invalid_settings").unwrap();
     assert_eq!(
         (&found["problem"], &found["remedy"], &found["level"]),
         (&json!(problem), &json!(remedy), &json!("warning"))

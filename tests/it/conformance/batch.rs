@@ -278,8 +278,8 @@ each_engine! {
     }
 
     fn transitions_are_kept_of_many_as_of_one(db) {
-        let mut ctx = willing(db);
         db.cli().run(&["setting", "set", "TaskQueueAuditTransitions", "1"]).ok();
+        let mut ctx = willing(db);
         queue_with_run(&mut ctx, "work");
         let due = queue(&mut ctx, "work");
         let claimed = claim_many(&mut ctx.store, "a", 5, &|_| true);
