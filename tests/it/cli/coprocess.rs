@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 
 use super::unreadable::insert_unreadable;
-use super::{detail, is_alive, printed, process, signal, wait_for_file, write};
+use super::{detail, is_alive, printed, process, wait_for_file, write};
 use crate::each_engine;
 use crate::races::stage::{end_lease, statuses};
+use crate::races::tools::freeze;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 const PRELUDE: &str = "import json, os, subprocess, sys, time\n\
@@ -182,7 +183,7 @@ each_engine! {
 
     fn a_coprocess_of_a_runner_stopped_past_its_lease_is_ended_before_its_run(db) {
         let (mut runner, [coprocess, child]) = start(db);
-        signal(&runner, Signal::STOP);
+        freeze(db, &runner);
         end_lease(db);
         let ended = db.cli().run(&["create-runs", "--json"]).json();
         assert_eq!((&ended["rescued"][0]["reason"], &ended["rescued"][0]["ended_processes"]), (&"lease-expired".into(), &2.into()));

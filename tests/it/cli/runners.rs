@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{ECHO, error_and_hint, shell_class, signal, wait_for_file, write};
 use crate::each_engine;
 use crate::races::stage::shorten_leases;
+use crate::races::tools::freeze;
 use crate::support::cli::finish;
 use crate::support::wait_until;
 
@@ -45,7 +46,7 @@ each_engine! {
         let runner = db.cli().spawn(&["work", "--name", "frozen", "--slots", "3"]);
         wait_until("it is registered", || line()["state"] == "alive");
         assert_eq!(line()["silent_secs"], Value::Null);
-        signal(&runner, Signal::STOP);
+        freeze(db, &runner);
         wait_until("it is silent", || line()["state"] == "silent");
         assert!(line()["silent_secs"].as_i64().unwrap() > 5, "{}", line());
         let text = db.cli().run(&["runner"]).ok();

@@ -5,6 +5,7 @@ use taskqueue_process::identities::identity::Liveness;
 
 use super::outage::{Outage, runner_behind, signal};
 use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};
+use super::tools::freeze;
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
@@ -65,7 +66,7 @@ each_engine! {
         let _ = db.cli().run(&["create-runs"]).ok();
         let (runner, handler) = start_runner(db, &stage);
         let (session, daemon) = (stage.actor("session"), stage.actor("daemon"));
-        signal(&runner, Signal::STOP);
+        freeze(db, &runner);
         wait_until("its lease has expired", || is_lease_over(db));
         let _ = db.cli().run(&["create-runs"]).ok();
         // Rule R7: they have ended before the run is given up.
@@ -203,7 +204,7 @@ each_engine! {
         let worker = db.cli().spawn(&["work", "--slots", "2"]);
         wait_until("it has processed the task", || successes() == 1);
         for rescued in [false, true] {
-            signal(&worker, Signal::STOP);
+            freeze(db, &worker);
             wait_until("its lease has expired", || is_heartbeat_older_than_a_lease(db));
             if rescued {
                 let _ = db.cli().run(&["create-runs"]).ok();
@@ -227,7 +228,7 @@ each_engine! {
         let (runner, handler) = start_runner(db, &stage);
         // The others use a lease that counts soon after the start of a server; the runner keeps its own.
         shorten_leases(db);
-        signal(&runner, Signal::STOP);
+        freeze(db, &runner);
         db.execute("UPDATE \"TaskQueueRunners\" SET \"HeartbeatOn\" = '2020-01-01 00:00:00.000000'");
         db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2020-01-01 01:00:00.000000'");
         for _ in 0..2 {
@@ -251,7 +252,7 @@ each_engine! {
         let _ = db.cli().run(&["create-runs"]).ok();
         let (runner, handler) = start_runner(db, &stage);
         shorten_leases(db);
-        signal(&runner, Signal::STOP);
+        freeze(db, &runner);
         db.execute("UPDATE \"TaskQueueRuns\" SET \"LeaseExpiresOn\" = '2100-01-01 00:00:00.000000'");
         let _ = db.cli().run(&["create-runs"]).ok();
         assert_eq!((statuses(db), handler.liveness()), (vec!["processing".to_owned()], Liveness::Alive));

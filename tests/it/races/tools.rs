@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Barrier;
 
+use rustix::process::Signal;
 use taskqueue_store::Store;
 
+use super::outage::signal;
 use crate::support::cli::finish;
 use crate::support::database::sessions;
 use crate::support::db::Raw;
@@ -22,6 +24,46 @@ pub fn make_fifo(path: &Path) {
 /// Opens a FIFO at both ends, which never blocks: its readers continue, and wait for bytes until it is dropped.
 pub fn open_fifo(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// Freezes a runner that has no transaction open: its locks would block others.
+pub fn freeze(db: &TestDb, runner: &Child) {
+    wait_until("it is frozen outside of a transaction", || {
+        signal(runner, Signal::STOP);
+        wait_until("it is frozen", || is_frozen(runner));
+        let is_idle = !is_in_transaction(db);
+        if !is_idle {
+            signal(runner, Signal::CONT);
+        }
+        is_idle
+    });
+}
+
+fn is_frozen(process: &Child) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+    threads.map_while(Result::ok).all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
+/// Returns true if any session has a transaction open in this database. On SQLite, only one that writes counts.
+fn is_in_transaction(db: &TestDb) -> bool {
+    let open = match db.engine {
+        EngineUnderTest::Sqlite => {
+            let mut raw = db.raw();
+            raw.execute("PRAGMA busy_timeout = 0");
+            return raw.try_execute("BEGIN IMMEDIATE; ROLLBACK").is_err();
+        }
+        EngineUnderTest::Postgres => "pg_stat_activity WHERE datname = current_database() AND state <> 'idle' \
+             AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            .to_owned(),
+        EngineUnderTest::Mariadb | EngineUnderTest::Mysql => format!(
+            "information_schema.innodb_trx JOIN {} ON id = trx_mysql_thread_id WHERE db = DATABASE()",
+            sessions(db.engine)
+        ),
+    };
+    db.number(&format!("SELECT COUNT(*) AS value FROM {open}")) > 0
 }
 
 /// Starts all commands behind a gate, opens it, and waits for all. The scheduler determines their order.
