@@ -8,6 +8,7 @@ mod events;
 mod messages;
 mod new_task;
 mod selection;
+mod setters;
 mod task_queue;
 mod transaction;
 mod typed;
