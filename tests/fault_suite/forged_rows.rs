@@ -3,16 +3,15 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use super::campaign::{Campaign, Job, panic_text};
 use super::database::EngineUnderTest;
 use super::host::is_root;
 use super::options::ENGINES;
 use super::own_server::open_directory;
-use super::proxy::wait_until;
 use super::rng::Rng;
 use super::stage::Stage;
+use super::wait::wait_until;
 
 pub const CAMPAIGN: Campaign = Campaign {
     name: "forged-rows",
@@ -241,7 +240,7 @@ impl Innocent {
             command.uid(user).gid(user);
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait_until("an innocent process has set its traps", Duration::from_secs(20), || ready.exists());
+        wait_until("an innocent process has set its traps", || ready.exists());
         Self { child, heard }
     }
 

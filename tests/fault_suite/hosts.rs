@@ -174,9 +174,7 @@ impl Machine {
 
     /// Sets the home and the spool of this host.
     fn at_home<'a>(&self, stage: &Stage, command: super::command::Command<'a>) -> super::command::Command<'a> {
-        command
-            .env("HOME", &self.home.display().to_string())
-            .env("TASKQUEUE_DATABASE_URL", &self.proxy.url(stage.url()))
+        command.env("HOME", &self.home.display().to_string()).env("TASKQUEUE_DATABASE_URL", &self.proxy.url)
     }
 
     /// Isolates it for more than two leases.

@@ -45,7 +45,7 @@ fn run(job: &Job<'_>) {
 fn behind_proxy(job: &Job<'_>) -> Option<(Stage, Proxy)> {
     let stage = job.stage()?;
     let proxy = Proxy::start("127.0.0.1", stage.url());
-    stage.env.borrow_mut().push(("TASKQUEUE_DATABASE_URL".to_owned(), proxy.url(stage.url())));
+    stage.env.borrow_mut().push(("TASKQUEUE_DATABASE_URL".to_owned(), proxy.url.clone()));
     Some((stage, proxy))
 }
 

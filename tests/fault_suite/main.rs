@@ -34,6 +34,7 @@ mod oracle;
 #[path = "../it/support/own_server.rs"]
 mod own_server;
 mod pid_reuse;
+#[path = "../it/support/proxy.rs"]
 mod proxy;
 mod racing_migrations;
 mod records;
@@ -49,6 +50,8 @@ mod stopped;
 mod storm;
 mod strace;
 mod syscall_errors;
+#[path = "../it/support/wait.rs"]
+mod wait;
 mod workers;
 
 use std::io::IsTerminal as _;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::campaign::{Campaign, Job};
 use super::handlers;
 use super::options::ENGINES;
-use super::proxy::wait_until;
 use super::stage::Stage;
+use super::wait::wait_until;
 
 pub const CAMPAIGN: Campaign = Campaign {
     name: "recovery",
@@ -57,7 +57,7 @@ fn recover(stage: &Stage) -> (usize, u128) {
         let effects = handlers::read(stage.home(), 0);
         effects.iter().filter(|effect| effect.is_start && effect.task_id == task).count()
     };
-    wait_until("the handler has begun", Duration::from_secs(60), || starts() == 1);
+    wait_until("the handler has begun", || starts() == 1);
     runner.kill();
     let killed = Instant::now();
     runner.wait();

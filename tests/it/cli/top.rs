@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{ECHO, error_and_hint, shell_class, task, wait_for_file, write};
-use crate::races::server::Server;
 use crate::support::db::on;
+use crate::support::proxy::Proxy;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
@@ -235,13 +235,13 @@ each_engine! {
 each_server! {
     fn top_says_that_the_database_is_away_and_goes_on_by_itself(db) {
         db.configure(ECHO);
-        let server = Server::before(db);
+        let server = Proxy::start("127.0.0.1", db.url_text());
         let screen = Screen::open(db, &server.url, "");
         screen.shows("due 0");
         server.stop();
         screen.shows("no answer from the database for");
         db.cli().run(&["queue", "echo"]).ok();
-        server.start();
+        server.start_again();
         screen.shows("due 1");
         screen.becomes("the trouble is over", |text| !text.contains("no answer"));
         screen.signal(Signal::TERM);

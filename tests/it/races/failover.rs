@@ -11,11 +11,11 @@ use taskqueue_domain::settings::Setting;
 use taskqueue_engine::DatabaseUrl;
 use taskqueue_store::{NewEvent, Store};
 
-use super::server::Server;
 use super::stage::{Stage, column, shorten_leases, start_runner, statuses, task, wait_dead};
 use crate::each_server;
 use crate::support::cli::finish;
 use crate::support::own_server::{OwnServer, open_directory};
+use crate::support::proxy::Proxy;
 use crate::support::standby::Pair;
 use crate::support::{Ended, EngineUnderTest, TestDb, wait_until};
 
@@ -111,7 +111,7 @@ each_server! {
         let stage = Stage::new(db, false);
         db.cli().run(&["queue", "stage"]).ok();
         db.cli().run(&["create-runs"]).ok();
-        let outage = Server::before(db);
+        let outage = Proxy::start("127.0.0.1", db.url_text());
         let runner = db.cli().env("TASKQUEUE_DATABASE_URL", &outage.url).spawn(&["process-run"]);
         let handler = stage.actor("handler");
         wait_until("the handler is recorded", || column(db, "HandlerIdentity") == Some(handler.to_string()));
@@ -119,7 +119,7 @@ each_server! {
         db.execute(&format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = on"));
         // Its sessions are new ones.
         outage.stop();
-        outage.start();
+        outage.start_again();
         let _go = stage.go();
         wait_dead("the handler", &handler);
         // More often than a lost connection is reopened.
@@ -171,7 +171,7 @@ each_server! {
 
     fn a_run_whose_claim_was_never_answered_is_given_back(db) {
         db.configure(NOTE);
-        let server = Server::before(db);
+        let server = Proxy::start("127.0.0.1", db.url_text());
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
         cli.run(&["queue", "note"]).ok();
         cli.run(&["create-runs"]).ok();
@@ -182,7 +182,7 @@ each_server! {
         assert_eq!(statuses(db), ["processing"]);
         // The next error is not retried for a minute.
         db.execute("ALTER TABLE \"TaskQueueRuns\" RENAME TO \"Away\"");
-        server.start();
+        server.start_again();
         assert_eq!(finish(runner).code, Some(1));
         db.execute("ALTER TABLE \"Away\" RENAME TO \"TaskQueueRuns\"");
         let _ = cli.run(&["create-runs"]).ok();

@@ -25,14 +25,14 @@ fn prepare(db: &TestDb) {
 /// From now on, the database sends nothing, and no connection ends. For SQLite, another process holds its only lock.
 fn fall_silent(outage: &mut Outage, db: &TestDb) {
     match outage {
-        Outage::Server(server) => server.fall_silent(true),
+        Outage::Server(server) => server.hold(true, true),
         Outage::Locked(..) => outage.begin(db),
     }
 }
 
 fn speak_again(outage: &mut Outage) {
     match outage {
-        Outage::Server(server) => server.fall_silent(false),
+        Outage::Server(server) => server.hold(false, false),
         Outage::Locked(..) => outage.end(),
     }
 }

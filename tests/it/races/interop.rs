@@ -1,12 +1,12 @@
 //! New stores, broken connections, restarted servers.
 
-use super::server::Server;
 use super::stage::{Stage, column, start_runner, statuses, task, wait_dead};
 use super::tools::{begin_write, run_at_once};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::database::sessions;
 use crate::support::db::on;
+use crate::support::proxy::Proxy;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 #[test]
@@ -130,7 +130,7 @@ each_engine! {
             other.execute("COMMIT");
             let _ = finish(runner).ok();
         } else {
-            let server = Server::before(db);
+            let server = Proxy::start("127.0.0.1", db.url_text());
             let runner = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url).env("TASKQUEUE_DATABASE", &server.url).spawn(&["process-run"]);
             let _ = stage.actor("handler");
             wait_until("the handler is recorded", || column(db, "HandlerIdentity").is_some_and(|it| !it.is_empty()));
@@ -139,7 +139,7 @@ each_engine! {
             // For longer than a few quick attempts.
             wait_until("it tries to connect again", || server.refused() >= 14);
             assert_eq!(statuses(db), ["processing"]);
-            server.start();
+            server.start_again();
             let ended = finish(runner);
             assert_eq!(ended.code, Some(0), "{ended:?}");
             // After a second, it tells why it waits.

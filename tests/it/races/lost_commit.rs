@@ -5,10 +5,10 @@ use std::process::Child;
 use rustix::process::Signal;
 
 use super::outage::signal;
-use super::server::{Lost, Server};
 use super::stage::{statuses, task};
 use crate::conformance::fixture::{claim_as, dead_process, queue_with_run, willing};
 use crate::support::cli::finish;
+use crate::support::proxy::{Cut, Proxy};
 use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
 use crate::{each_engine, each_server};
 
@@ -18,15 +18,15 @@ pub(super) fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: im
     if db.engine == EngineUnderTest::Sqlite {
         return;
     }
-    let server = Server::before(db);
+    let server = Proxy::start("127.0.0.1", db.url_text());
     let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
     let mut rounds = 0;
-    for lost in [Lost::Commit, Lost::Answer] {
+    for lost in [Cut::BeforeCommit, Cut::AfterCommit] {
         for number in 1.. {
-            server.lose(number, lost);
+            server.plan(lost, number);
             work(&cli);
             rounds += 1;
-            let has_lost = server.has_lost();
+            let has_lost = server.clear();
             check(rounds);
             if !has_lost {
                 assert!(number > 1, "no COMMIT was seen");
@@ -37,7 +37,7 @@ pub(super) fn with_every_commit_lost(db: &TestDb, work: impl Fn(&Cli), check: im
 }
 
 /// Claims the only run, and asks the claimant to end while it checks the result of its COMMIT at an unreachable server.
-fn claim_without_answer(db: &TestDb, server: &Server, cli: &Cli) {
+fn claim_without_answer(db: &TestDb, server: &Proxy, cli: &Cli) {
     let _ = cli.run(&["queue", "--any-class", "work"]).ok();
     let _ = cli.run(&["create-runs"]).ok();
     server.stop_after_commit(1);
@@ -48,7 +48,7 @@ fn claim_without_answer(db: &TestDb, server: &Server, cli: &Cli) {
     let ended = finish(claimant);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""), "{ended:?}");
     assert_eq!(statuses(db), ["processing"], "no process has its token");
-    server.start();
+    server.start_again();
 }
 
 each_engine! {
@@ -125,7 +125,7 @@ each_engine! {
 
 each_server! {
     fn a_run_claimed_without_an_answer_is_given_back_by_create_runs_for_free(db) {
-        let server = Server::before(db);
+        let server = Proxy::start("127.0.0.1", db.url_text());
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
         claim_without_answer(db, &server, &cli);
         let _ = cli.run(&["create-runs"]).ok();
@@ -138,7 +138,7 @@ each_server! {
     }
 
     fn a_run_claimed_without_an_answer_goes_to_the_next_claimant_of_its_host(db) {
-        let server = Server::before(db);
+        let server = Proxy::start("127.0.0.1", db.url_text());
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &server.url);
         claim_without_answer(db, &server, &cli);
         let line = cli.run(&["worker", "claim", "--claimant", "other"]).json();

@@ -23,7 +23,6 @@ mod pooler;
 mod prune;
 mod rescue;
 mod schedules;
-pub(crate) mod server;
 pub(crate) mod stage;
 mod start_due;
 mod storm;

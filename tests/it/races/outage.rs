@@ -5,23 +5,23 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use taskqueue_process::identities::identity::ProcessIdentity;
 
-use super::server::Server;
 use super::stage::{Stage, column};
 use super::tools::begin_write;
 use crate::support::db::Raw;
+use crate::support::proxy::Proxy;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
 
 /// A database that becomes unreachable and returns: a server behind a proxy; for SQLite a process that holds its only lock.
 pub enum Outage {
     Locked(Option<Raw>, String),
-    Server(Server),
+    Server(Proxy),
 }
 
 impl Outage {
     pub fn of(db: &TestDb) -> Self {
         match db.engine {
             EngineUnderTest::Sqlite => Self::Locked(None, db.url_text().to_owned()),
-            _ => Self::Server(Server::before(db)),
+            _ => Self::Server(Proxy::start("127.0.0.1", db.url_text())),
         }
     }
 
@@ -50,7 +50,7 @@ impl Outage {
     pub fn end(&mut self) {
         match self {
             Self::Locked(raw, _) => raw.take().unwrap().execute("COMMIT"),
-            Self::Server(server) => server.start(),
+            Self::Server(server) => server.start_again(),
         }
     }
 }

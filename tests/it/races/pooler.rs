@@ -8,6 +8,7 @@ use super::stage::statuses;
 use crate::support::cli::finish;
 use crate::support::database::Raw;
 use crate::support::own_server::open_directory;
+use crate::support::proxy::Proxy;
 use crate::support::{Cli, EngineUnderTest, TestDb, db, wait_until};
 
 const NOTE: &str = "[class.note]\nargv = [\"/bin/true\"]\n";
@@ -215,7 +216,7 @@ fn doctor_says_whether_a_pooler_was_found_or_declared() {
 #[test]
 fn a_proxy_that_keeps_sessions_is_no_pooler() {
     db::on(EngineUnderTest::Postgres, |db| {
-        let proxy = super::server::Server::before(db);
+        let proxy = Proxy::start("127.0.0.1", db.url_text());
         let cli = db.cli().env("TASKQUEUE_DATABASE_URL", &proxy.url);
         let doctor: serde_json::Value = serde_json::from_str(&cli.run(&["--json", "doctor"]).stdout).unwrap();
         assert_eq!(doctor["pooler"], "not-found");

@@ -5,6 +5,7 @@ pub mod database;
 pub mod db;
 pub mod exposition;
 pub mod own_server;
+pub mod proxy;
 mod spare;
 pub mod standby;
 pub mod wait;

@@ -1,11 +1,15 @@
-//! A proxy between the program and a server: cuts connections at critical points, or delays the data of one side. Knows enough
-//! of both protocols to recognise a COMMIT.
+//! A proxy between the program and a server: refuses connections, cuts them at critical points, or delays the data of one side.
+//! Knows enough of both protocols to recognise a COMMIT.
+//!
+//! Uses only std, so that other programs can include this file.
+
+#![allow(dead_code, reason = "each program that includes it uses its own part")]
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a connection swallows all data before it is closed.
 const HOLE: Duration = Duration::from_millis(400);
@@ -42,6 +46,11 @@ struct State {
     login_requests: usize,
     plan: Mutex<Option<Plan>>,
     was_cut: AtomicBool,
+    /// Whether the server becomes unreachable then.
+    stops_then: AtomicBool,
+    is_down: AtomicBool,
+    refused: AtomicUsize,
+    accepted: AtomicUsize,
     holds_requests: AtomicBool,
     holds_answers: AtomicBool,
     delay_micros: AtomicU64,
@@ -49,7 +58,8 @@ struct State {
 }
 
 pub struct Proxy {
-    pub address: SocketAddr,
+    /// The URL through the proxy, without encryption, which could not be parsed here.
+    pub url: String,
     state: Arc<State>,
 }
 
@@ -58,10 +68,15 @@ impl Proxy {
     pub fn start(listen: &str, url: &str) -> Self {
         let listener = TcpListener::bind((listen, 0)).unwrap();
         let is_mysql = url.starts_with("mysql");
-        let login_requests = if is_mysql { LOGIN_REQUESTS_MYSQL } else { LOGIN_REQUESTS_POSTGRES };
+        let (login_requests, plain) = if is_mysql {
+            (LOGIN_REQUESTS_MYSQL, "?ssl_mode=disabled")
+        } else {
+            (LOGIN_REQUESTS_POSTGRES, "?sslmode=disable")
+        };
         let state = Arc::new(State { login_requests, ..State::default() });
-        let proxy = Self { address: listener.local_addr().unwrap(), state };
-        let (state, server) = (Arc::clone(&proxy.state), place(url).to_owned());
+        let server = place(url).to_owned();
+        let url = format!("{}{plain}", url.replacen(&server, &listener.local_addr().unwrap().to_string(), 1));
+        let proxy = Self { url, state: Arc::clone(&state) };
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 serve(&state, client, &server);
@@ -70,16 +85,16 @@ impl Proxy {
         proxy
     }
 
-    /// Returns the URL through the proxy, without encryption, which could not be parsed here.
-    pub fn url(&self, url: &str) -> String {
-        let plain = if url.starts_with("mysql") { "?ssl_mode=disabled" } else { "?sslmode=disable" };
-        format!("{}{plain}", url.replacen(place(url), &self.address.to_string(), 1))
-    }
-
-    /// Cuts once, at the nth occasion from now on.
+    /// Cuts once, at the nth occasion from now on; the first is 1.
     pub fn plan(&self, cut: Cut, nth: usize) {
         self.state.was_cut.store(false, Ordering::SeqCst);
         *self.state.plan.lock().unwrap() = Some(Plan { cut, left: nth });
+    }
+
+    /// Loses the answer to the COMMIT with this number, and is unreachable from then on.
+    pub fn stop_after_commit(&self, nth: usize) {
+        self.state.stops_then.store(true, Ordering::SeqCst);
+        self.plan(Cut::AfterCommit, nth);
     }
 
     /// Cuts no more. Returns whether it has.
@@ -97,6 +112,27 @@ impl Proxy {
     pub fn hold(&self, requests: bool, answers: bool) {
         self.state.holds_requests.store(requests, Ordering::SeqCst);
         self.state.holds_answers.store(answers, Ordering::SeqCst);
+    }
+
+    /// Closes every connection, and refuses new ones.
+    pub fn stop(&self) {
+        self.state.is_down.store(true, Ordering::SeqCst);
+        self.cut_all();
+    }
+
+    /// Accepts connections again.
+    pub fn start_again(&self) {
+        self.state.is_down.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns how many connections were refused.
+    pub fn refused(&self) -> usize {
+        self.state.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many connections were accepted.
+    pub fn accepted(&self) -> usize {
+        self.state.accepted.load(Ordering::Relaxed)
     }
 
     /// Closes every connection.
@@ -124,6 +160,11 @@ struct Link {
 }
 
 fn serve(state: &Arc<State>, client: TcpStream, server: &str) {
+    if state.is_down.load(Ordering::SeqCst) {
+        state.refused.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    state.accepted.fetch_add(1, Ordering::Relaxed);
     // If the server is down, the connection of the client is closed.
     let Ok(upstream) = TcpStream::connect(server) else { return };
     let mut open = state.open.lock().unwrap();
@@ -204,15 +245,9 @@ impl State {
         let cut = planned.cut;
         *plan = None;
         self.was_cut.store(true, Ordering::SeqCst);
+        if self.stops_then.swap(false, Ordering::SeqCst) {
+            self.is_down.store(true, Ordering::SeqCst);
+        }
         Some(cut)
-    }
-}
-
-/// Polls until the condition is true.
-pub fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < limit, "timed out after {} seconds waiting until: {what}", limit.as_secs());
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
