@@ -4,7 +4,8 @@
 use chrono::{DateTime, Utc};
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
-use diesel::sql_types::{Integer, Nullable, Text, Timestamp};
+use diesel::sql_types::is_nullable::NotNull;
+use diesel::sql_types::{Integer, Nullable, SqlType, Text, Timestamp};
 
 use crate::base::connection::MultiBackend;
 use crate::base::sql::SqlMoment;
@@ -117,30 +118,6 @@ impl From<ShownText> for String {
     }
 }
 
-/// The same for a column that may be NULL.
-#[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
-pub(crate) struct MaybeShownText(Option<ShownText>);
-
-impl<DB> FromSql<Nullable<Text>, DB> for MaybeShownText
-where
-    DB: Backend,
-    ShownText: FromSql<Text, DB>,
-{
-    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
-        ShownText::from_sql(value).map(|text| Self(Some(text)))
-    }
-
-    fn from_nullable_sql(value: Option<DB::RawValue<'_>>) -> deserialize::Result<Self> {
-        value.map_or(Ok(Self(None)), Self::from_sql)
-    }
-}
-
-impl From<MaybeShownText> for Option<String> {
-    fn from(text: MaybeShownText) -> Self {
-        text.0.map(|text| text.0)
-    }
-}
-
 /// A time. One that cannot be read counts as long past: a lease has then expired, a hold has ended, and a cancellation is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, FromSqlRow)]
 pub(crate) struct TimeOrPast(pub(crate) SqlMoment);
@@ -167,17 +144,19 @@ impl From<TimeOrPast> for DateTime<Utc> {
     }
 }
 
-/// The same for a column that may be NULL.
+/// A value of a column that may be NULL, for `deserialize_as`: it converts with `Into`, which Rust allows no crate to implement
+/// for an `Option`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
-pub(crate) struct MaybeTimeOrPast(Option<TimeOrPast>);
+pub(crate) struct Maybe<T>(Option<T>);
 
-impl<DB> FromSql<Nullable<Timestamp>, DB> for MaybeTimeOrPast
+impl<ST, DB, T> FromSql<Nullable<ST>, DB> for Maybe<T>
 where
     DB: Backend,
-    TimeOrPast: FromSql<Timestamp, DB>,
+    ST: SqlType<IsNull = NotNull>,
+    T: FromSql<ST, DB>,
 {
     fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
-        TimeOrPast::from_sql(value).map(|time| Self(Some(time)))
+        T::from_sql(value).map(|value| Self(Some(value)))
     }
 
     fn from_nullable_sql(value: Option<DB::RawValue<'_>>) -> deserialize::Result<Self> {
@@ -185,8 +164,14 @@ where
     }
 }
 
-impl From<MaybeTimeOrPast> for Option<SqlMoment> {
-    fn from(time: MaybeTimeOrPast) -> Self {
+impl From<Maybe<ShownText>> for Option<String> {
+    fn from(text: Maybe<ShownText>) -> Self {
+        text.0.map(String::from)
+    }
+}
+
+impl From<Maybe<TimeOrPast>> for Option<SqlMoment> {
+    fn from(time: Maybe<TimeOrPast>) -> Self {
         time.0.map(SqlMoment::from)
     }
 }

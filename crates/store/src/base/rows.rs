@@ -4,13 +4,13 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer};
 
-use super::cells::{Cell, ExactInt, ExactText, JsonText, MaybeShownText, MaybeTimeOrPast, ShownText, TimeOrPast};
-use super::schema::{task_queue, task_queue_dependencies, task_queue_run_outputs, task_queue_runners, task_queue_runs};
+use super::cells::{Cell, ExactInt, ExactText, JsonText, Maybe, ShownText, TimeOrPast};
+use super::schema::{task_queue, task_queue_dependencies, task_queue_runners, task_queue_runs};
 use super::sql::{AllowedRetries, SqlMoment, allowed_retries};
 use super::unmarked::{processed_run, status_in_process};
 use taskqueue_domain::run::status::{Stored, TaskStatus};
 use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
-use taskqueue_domain::task::records::{Run, RunOutput, Runner, Task, TaskSchedule};
+use taskqueue_domain::task::records::{Run, Runner, Task, TaskSchedule};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::text::unreadable::{RowReader, StoredText, Unreadable};
 
@@ -41,7 +41,7 @@ pub(crate) struct PrerequisiteRow {
     failed_retries: i32,
     #[diesel(sql_type = Integer, select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
     allowed_retries: i32,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     quarantined_on: Option<SqlMoment>,
     current_run_id: Option<i64>,
 }
@@ -223,46 +223,32 @@ impl From<TaskRow> for Task {
 pub(crate) struct RunRow {
     id: i64,
     task_queue_id: i64,
-    #[diesel(deserialize_as = ShownText)]
-    task_class: String,
+    task_class: ShownText,
     attempt: i32,
     created_on: TimeOrPast,
     started_on: Option<TimeOrPast>,
     percents_completed: i32,
-    #[diesel(deserialize_as = ShownText)]
-    progress_message: String,
+    progress_message: ShownText,
     finished_on: Option<TimeOrPast>,
-    #[diesel(deserialize_as = MaybeShownText)]
-    results: Option<String>,
-    #[diesel(deserialize_as = ShownText)]
-    status: String,
-    #[diesel(deserialize_as = ShownText)]
-    error_code: String,
-    #[diesel(deserialize_as = ShownText)]
-    error_message: String,
-    #[diesel(deserialize_as = ShownText)]
-    decision: String,
+    results: Option<ShownText>,
+    status: ShownText,
+    error_code: ShownText,
+    error_message: ShownText,
+    decision: ShownText,
     process_id: Option<i64>,
     runner_id: Option<i64>,
-    #[diesel(deserialize_as = MaybeShownText)]
-    claimant: Option<String>,
-    #[diesel(deserialize_as = MaybeShownText)]
-    token: Option<String>,
-    #[diesel(deserialize_as = ShownText)]
-    host: String,
-    #[diesel(deserialize_as = ShownText)]
-    process_identity: String,
+    claimant: Option<ShownText>,
+    token: Option<ShownText>,
+    host: ShownText,
+    process_identity: ShownText,
     lease_expires_on: Option<TimeOrPast>,
     handler_process_id: Option<i64>,
-    #[diesel(deserialize_as = ShownText)]
-    handler_identity: String,
+    handler_identity: ShownText,
     cpu_msecs: Option<i64>,
     peak_memory_bytes: Option<i64>,
     cancel_requested_on: Option<TimeOrPast>,
-    #[diesel(deserialize_as = ShownText)]
-    cancel_reason: String,
-    #[diesel(deserialize_as = MaybeShownText)]
-    limit_key: Option<String>,
+    cancel_reason: ShownText,
+    limit_key: Option<ShownText>,
     has_key_slot: bool,
     updated_on: TimeOrPast,
 }
@@ -272,32 +258,32 @@ impl From<RunRow> for Run {
         Self {
             id: RunId(row.id),
             task_id: TaskId(row.task_queue_id),
-            class: row.task_class.into(),
+            class: row.task_class.0.into(),
             attempt: row.attempt,
-            status: row.status.into(),
+            status: row.status.0.into(),
             created_on: row.created_on.into(),
             started_on: row.started_on.map(Into::into),
             percents_completed: row.percents_completed,
-            progress_message: row.progress_message,
+            progress_message: row.progress_message.into(),
             finished_on: row.finished_on.map(Into::into),
-            results: row.results,
-            error_code: row.error_code,
-            error_message: row.error_message,
-            decision: row.decision,
+            results: row.results.map(Into::into),
+            error_code: row.error_code.into(),
+            error_message: row.error_message.into(),
+            decision: row.decision.into(),
             process_id: row.process_id,
             runner_id: row.runner_id.map(RunnerId),
-            claimant: row.claimant,
-            host: row.host,
-            process_identity: row.process_identity,
-            token: row.token,
+            claimant: row.claimant.map(Into::into),
+            host: row.host.into(),
+            process_identity: row.process_identity.into(),
+            token: row.token.map(Into::into),
             lease_expires_on: row.lease_expires_on.map(Into::into),
             handler_process_id: row.handler_process_id,
-            handler_identity: row.handler_identity,
+            handler_identity: row.handler_identity.into(),
             cpu_msecs: row.cpu_msecs,
             peak_memory_bytes: row.peak_memory_bytes,
             cancel_requested_on: row.cancel_requested_on.map(Into::into),
-            cancel_reason: row.cancel_reason,
-            limit_key: row.limit_key,
+            cancel_reason: row.cancel_reason.into(),
+            limit_key: row.limit_key.map(Into::into),
             has_key_slot: row.has_key_slot,
             updated_on: row.updated_on.into(),
         }
@@ -311,53 +297,31 @@ pub(crate) struct RunnerRow {
     process_id: i64,
     started_on: TimeOrPast,
     finished_on: Option<TimeOrPast>,
-    #[diesel(deserialize_as = ShownText)]
-    host: String,
-    #[diesel(deserialize_as = ShownText)]
-    process_identity: String,
+    host: ShownText,
+    process_identity: ShownText,
     slots: i32,
     heartbeat_on: TimeOrPast,
     heartbeat_boot_ms: Option<i64>,
-    #[diesel(deserialize_as = ShownText)]
-    version: String,
-    #[diesel(deserialize_as = ShownText)]
-    name: String,
-    #[diesel(deserialize_as = MaybeShownText)]
-    classes: Option<String>,
+    version: ShownText,
+    name: ShownText,
+    classes: Option<ShownText>,
 }
 
 impl From<RunnerRow> for Runner {
     fn from(row: RunnerRow) -> Self {
         Self {
             id: RunnerId(row.id),
-            name: row.name,
+            name: row.name.into(),
             process_id: row.process_id,
-            host: row.host,
-            process_identity: row.process_identity,
+            host: row.host.into(),
+            process_identity: row.process_identity.into(),
             slots: row.slots,
-            version: row.version,
+            version: row.version.into(),
             started_on: row.started_on.into(),
             heartbeat_on: row.heartbeat_on.into(),
             heartbeat_boot_ms: row.heartbeat_boot_ms,
             finished_on: row.finished_on.map(Into::into),
-            classes: row.classes.and_then(|json| serde_json::from_str(&json).ok()),
+            classes: row.classes.and_then(|json| serde_json::from_str(&json.0).ok()),
         }
-    }
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = task_queue_run_outputs)]
-pub(crate) struct RunOutputRow {
-    #[diesel(deserialize_as = ShownText)]
-    pub(crate) stream: String,
-    #[diesel(deserialize_as = ShownText)]
-    pub(crate) content: String,
-    pub(crate) total_bytes: i64,
-    pub(crate) is_lossy: bool,
-}
-
-impl From<RunOutputRow> for RunOutput {
-    fn from(row: RunOutputRow) -> Self {
-        Self { stream: row.stream, content: row.content, total_bytes: row.total_bytes, is_lossy: row.is_lossy }
     }
 }

@@ -8,7 +8,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use serde::{Deserialize, Serialize};
 
 use crate::backend;
-use crate::base::cells::{MaybeShownText, MaybeTimeOrPast, ShownText, TimeOrPast};
+use crate::base::cells::{Maybe, ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{
     task_queue, task_queue_dependencies, task_queue_events, task_queue_rejections, task_queue_run_outputs,
@@ -128,14 +128,14 @@ struct RunColumns {
     attempt: i32,
     #[diesel(deserialize_as = TimeOrPast)]
     created_on: SqlMoment,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     started_on: Option<SqlMoment>,
     percents_completed: i32,
     #[diesel(deserialize_as = ShownText)]
     progress_message: String,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     finished_on: Option<SqlMoment>,
-    #[diesel(deserialize_as = MaybeShownText)]
+    #[diesel(deserialize_as = Maybe<ShownText>)]
     results: Option<String>,
     /// Status
     status: String,
@@ -146,7 +146,7 @@ struct RunColumns {
     #[diesel(deserialize_as = ShownText)]
     decision: String,
     process_id: Option<i64>,
-    #[diesel(deserialize_as = MaybeShownText)]
+    #[diesel(deserialize_as = Maybe<ShownText>)]
     claimant: Option<String>,
     #[diesel(deserialize_as = ShownText)]
     host: String,
@@ -233,7 +233,7 @@ struct RejectionColumns {
     rejected_on: SqlMoment,
     #[serde(default)]
     timeouts: i32,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     held_until: Option<SqlMoment>,
 }
 

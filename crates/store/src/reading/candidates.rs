@@ -4,7 +4,7 @@
 use diesel::prelude::*;
 
 use super::status::part_by_part;
-use crate::base::cells::{Cell, ExactText, MaybeShownText, ShownText};
+use crate::base::cells::{Cell, ExactText, ShownText};
 use crate::base::schema::{task_queue, task_queue_key_limits, task_queue_runners, task_queue_runs};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::status::TaskStatus;
@@ -103,10 +103,10 @@ impl Store {
     /// The database could not be queried.
     pub fn list_schedule_names(&mut self, limit: i64) -> StoreResult<Vec<ScheduleName>> {
         use task_queue::dsl;
-        let name = |(id, schedule, class, every): (i64, Option<i64>, ShownText, MaybeShownText)| ScheduleName {
+        let name = |(id, schedule, class, every): (i64, Option<i64>, ShownText, Option<ShownText>)| ScheduleName {
             id: TaskId(schedule.unwrap_or(id)),
             class: class.0,
-            every: Option::from(every).unwrap_or_default(),
+            every: every.map(String::from).unwrap_or_default(),
         };
         self.read_each(name, |conn| {
             dsl::task_queue
@@ -128,13 +128,13 @@ impl Store {
         self.read(|conn| {
             let mut keys: Vec<String> =
                 limits::table.order(limits::limit_key).limit(limit).select(limits::limit_key).load(conn)?;
-            let held: Vec<MaybeShownText> = runs::table
+            let held: Vec<Option<ShownText>> = runs::table
                 .filter(runs::held_key.is_not_null())
                 .order((runs::held_key, runs::claim_order, runs::id))
                 .limit(limit)
                 .select(runs::held_key)
                 .load(conn)?;
-            keys.extend(held.into_iter().filter_map(Option::<String>::from));
+            keys.extend(held.into_iter().flatten().map(String::from));
             Ok(keys)
         })
     }
@@ -145,7 +145,7 @@ impl Store {
     /// The database could not be queried.
     pub fn list_unique_keys_from(&mut self, beginning: &str, limit: i64) -> StoreResult<Vec<String>> {
         use task_queue::dsl;
-        let keys: Vec<MaybeShownText> = self.read(|conn| {
+        let keys: Vec<Option<ShownText>> = self.read(|conn| {
             Ok(dsl::task_queue
                 .filter(dsl::unique_key.ge(beginning))
                 .order((dsl::unique_key, dsl::id))
@@ -153,7 +153,7 @@ impl Store {
                 .select(dsl::unique_key)
                 .load(conn)?)
         })?;
-        Ok(keys.into_iter().filter_map(Option::from).collect())
+        Ok(keys.into_iter().flatten().map(String::from).collect())
     }
 
     /// Returns up to `limit` distinct tags of tasks from this text on. Reads one task per tag, however many have it.

@@ -6,8 +6,8 @@ use diesel::dsl::{Nullable, auto_type};
 use diesel::prelude::*;
 
 use crate::backend;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
-use crate::base::rows::RunOutputRow;
 use crate::base::schema::{task_queue_run_outputs, task_queue_runs};
 use crate::base::sql::{DbClock, db_now, db_now_plus};
 use crate::{RunRef, Store, StoreResult};
@@ -81,9 +81,16 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_run_outputs(&mut self, run_id: RunId) -> StoreResult<Vec<RunOutput>> {
-        self.read_each(RunOutput::from, |conn| {
-            let of_run = task_queue_run_outputs::table.filter(task_queue_run_outputs::run_id.eq(run_id.0));
-            of_run.order(task_queue_run_outputs::stream).select(RunOutputRow::as_select()).load(conn)
+        use task_queue_run_outputs::dsl;
+        let output = |(stream, content, total_bytes, is_lossy): (ShownText, ShownText, i64, bool)| RunOutput {
+            stream: stream.0,
+            content: content.0,
+            total_bytes,
+            is_lossy,
+        };
+        self.read_each(output, |conn| {
+            let of_run = dsl::task_queue_run_outputs.filter(dsl::run_id.eq(run_id.0)).order(dsl::stream);
+            of_run.select((dsl::stream, dsl::content, dsl::total_bytes, dsl::is_lossy)).load(conn)
         })
     }
 

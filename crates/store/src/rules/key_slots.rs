@@ -11,7 +11,7 @@ use diesel::dsl::{auto_type, count_star, exists};
 use diesel::prelude::*;
 
 use crate::backend;
-use crate::base::cells::{Cell, ExactText, MaybeShownText, ShownText};
+use crate::base::cells::{Cell, ExactText, ShownText};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue_key_limits;
 use crate::base::schema::task_queue_runs::dsl::{
@@ -166,11 +166,11 @@ impl Store {
     /// Same as [`Store::give_key_slots`], for the keys of runs that were just created.
     pub(crate) fn give_new_runs_slots(&mut self, kept_after: Option<i64>) -> StoreResult<()> {
         let Some(newest) = kept_after else { return Ok(()) };
-        let keys: Vec<MaybeShownText> = self.read(|conn| {
+        let keys: Vec<Option<ShownText>> = self.read(|conn| {
             let new = task_queue_runs.filter(id.gt(newest)).filter(waiting_key.is_not_null());
             Ok(new.order(id).select(waiting_key).load(conn)?)
         })?;
-        let keys: BTreeSet<String> = keys.into_iter().filter_map(Option::from).collect();
+        let keys: BTreeSet<String> = keys.into_iter().flatten().map(String::from).collect();
         self.fit_keys(&Vec::from_iter(keys), kept_after)
     }
 
@@ -191,9 +191,9 @@ impl Store {
         let ids: Vec<i64> = tasks.iter().map(|task| task.0).collect();
         let keyed =
             || task_queue::table.filter(task_queue::id.eq_any(&ids)).filter(task_queue::limit_key.is_not_null());
-        let keys: StoreResult<Vec<MaybeShownText>> =
+        let keys: StoreResult<Vec<Option<ShownText>>> =
             self.read(|conn| Ok(keyed().select(task_queue::limit_key).load(conn)?));
-        let keys: BTreeSet<String> = keys.into_iter().flatten().filter_map(Option::from).collect();
+        let keys: BTreeSet<String> = keys.into_iter().flatten().flatten().map(String::from).collect();
         for key in keys {
             let _ = self.pass_key_slot_on(&key);
         }

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 
-use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
 use crate::base::sql::{SqlMoment, db_now};
@@ -33,13 +33,13 @@ pub(crate) fn find_holder(conn: &mut AnyConnection, class: &str, key: &str) -> S
             .set(dsl::unique_until.eq(None::<SqlMoment>))
             .execute(conn)?;
     }
-    let found: Option<(i64, ShownText, MaybeShownText)> =
+    let found: Option<(i64, ShownText, Option<ShownText>)> =
         of_key().select((dsl::id, dsl::last_status, dsl::schedule_head)).first(conn).optional()?;
     Ok(found.map(|(id, status, schedule_head)| Holder {
         id: TaskId(id),
         key: key.to_owned(),
         status: status.0,
-        recurs: Option::<String>::from(schedule_head).is_some(),
+        recurs: schedule_head.is_some(),
     }))
 }
 
@@ -50,15 +50,14 @@ pub(crate) fn find_other_holder(
     task_id: TaskId,
     statuses: &[&str],
 ) -> StoreResult<Option<Holder>> {
-    let own: Option<(ShownText, MaybeShownText)> = dsl::task_queue
+    let own: Option<(ShownText, Option<ShownText>)> = dsl::task_queue
         .filter(dsl::id.eq(task_id.0))
         .filter(dsl::last_status.eq_any(statuses))
         .select((dsl::task_class, dsl::unique_key))
         .first(conn)
         .optional()?;
-    let Some((class, key)) = own else { return Ok(None) };
-    let Some(key) = Option::<String>::from(key) else { return Ok(None) };
-    Ok(find_holder(conn, &class.0, &key)?.filter(|holder| holder.id != task_id))
+    let Some((class, Some(key))) = own else { return Ok(None) };
+    Ok(find_holder(conn, &class.0, &key.0)?.filter(|holder| holder.id != task_id))
 }
 
 impl Store {

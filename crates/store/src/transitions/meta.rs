@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::base::cells::MaybeShownText;
+use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::task_queue::dsl;
 use taskqueue_domain::task::ids::TaskId;
@@ -13,9 +13,10 @@ use taskqueue_domain::task::meta::{MAX_META_BYTES, Meta};
 /// `false` if the metadata would become too large or cannot be read; it is then unchanged.
 pub(super) fn extend_meta(conn: &mut AnyConnection, id: TaskId, later: &Meta) -> StoreResult<bool> {
     let this_task = || dsl::task_queue.filter(dsl::id.eq(id.0));
-    let found: Option<StoredMeta> = this_task().select(StoredMeta::as_select()).first(conn).optional()?;
-    let stored = found.and_then(|row| row.meta);
-    let Ok(mut meta) = stored.as_deref().map_or(Ok(Meta::default()), Meta::parse) else { return Ok(false) };
+    let found: Option<Option<ShownText>> = this_task().select(dsl::meta).first(conn).optional()?;
+    let Ok(mut meta) = found.flatten().map_or(Ok(Meta::default()), |text| Meta::parse(&text.0)) else {
+        return Ok(false);
+    };
     meta.merge(later.clone());
     let meta = meta.without_nulls();
     let text = (!meta.is_empty()).then(|| meta.to_string());
@@ -24,11 +25,4 @@ pub(super) fn extend_meta(conn: &mut AnyConnection, id: TaskId, later: &Meta) ->
     }
     diesel::update(this_task()).set(dsl::meta.eq(text)).execute(conn)?;
     Ok(true)
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = crate::base::schema::task_queue)]
-struct StoredMeta {
-    #[diesel(deserialize_as = MaybeShownText)]
-    meta: Option<String>,
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use diesel::prelude::*;
 
 use crate::StoreResult;
-use crate::base::cells::{MaybeShownText, MaybeTimeOrPast, ShownText, TimeOrPast};
+use crate::base::cells::{Maybe, ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_dependencies, task_queue_runs};
 use crate::base::sql::{AllowedRetries, SqlMoment, allowed_retries, db_now};
@@ -47,19 +47,19 @@ pub(crate) struct PruneCandidate {
     #[diesel(deserialize_as = TimeOrPast)]
     pub(crate) updated_on: SqlMoment,
     pub(crate) finished: i32,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     pub(crate) status_on: Option<SqlMoment>,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     pub(crate) expires_on: Option<SqlMoment>,
     failed_retries: i32,
     #[diesel(select_expression = allowed_retries(), select_expression_type = AllowedRetries)]
     allowed_retries: i32,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     quarantined_on: Option<SqlMoment>,
     current_run_id: Option<i64>,
-    #[diesel(deserialize_as = MaybeShownText)]
+    #[diesel(deserialize_as = Maybe<ShownText>)]
     schedule_head: Option<String>,
-    #[diesel(deserialize_as = MaybeTimeOrPast)]
+    #[diesel(deserialize_as = Maybe<TimeOrPast>)]
     unique_until: Option<SqlMoment>,
 }
 

@@ -14,7 +14,7 @@ use super::{
     DueRow, EndedRow, FoundRow, RunHolder, Start, StartedRow, StartedTask, Success, SuccessDetails, TaskStart,
     by_details, with_rules,
 };
-use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::cells::{Maybe, ShownText};
 use crate::base::prepared::prepared;
 use crate::base::rows::IdRow;
 use crate::base::sql::SqlMoment;
@@ -183,7 +183,7 @@ struct EndedRunRow {
     task_id: i64,
     #[diesel(sql_type = Text, deserialize_as = ShownText)]
     host: String,
-    #[diesel(sql_type = Nullable<Text>, deserialize_as = MaybeShownText)]
+    #[diesel(sql_type = Nullable<Text>, deserialize_as = Maybe<ShownText>)]
     freed_key: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 
 use crate::StoreResult;
 use crate::backend::batch::{self, RunHolder, Start};
-use crate::base::cells::{MaybeShownText, MaybeTimeOrPast, TimeOrPast};
+use crate::base::cells::{ShownText, TimeOrPast};
 use crate::base::connection::AnyConnection;
 use crate::base::content::{Content, ContentRow};
 use crate::base::schema::{task_queue, task_queue_runs};
@@ -174,14 +174,14 @@ pub(crate) fn load_held(
 /// Ends a waiting run that can never start; otherwise it would stay at the head of its class. Returns its task instead if that has
 /// to end too, because it has expired.
 fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) -> StoreResult<Option<TaskId>> {
-    let row: Option<(MaybeShownText, Option<i64>, MaybeTimeOrPast)> = task_queue_runs::table
+    let row: Option<(Option<ShownText>, Option<i64>, Option<TimeOrPast>)> = task_queue_runs::table
         .left_join(task_queue::table.on(task_queue::id.eq(task_queue_runs::task_queue_id)))
         .filter(task_queue_runs::id.eq(run_id))
         .select((task_queue_runs::limit_key, task_queue::id.nullable(), task_queue::live_start_before.nullable()))
         .first(conn)
         .optional()?;
     let Some((limit_key, task_id, live_start_before)) = row else { return Ok(None) };
-    if Option::<SqlMoment>::from(live_start_before).is_some() {
+    if live_start_before.is_some() {
         return Ok(task_id.map(TaskId));
     }
     if task_id.is_some() {
@@ -191,7 +191,7 @@ fn end_instead(conn: &mut AnyConnection, run_id: i64, auditor: Option<&Origin>) 
     } else {
         end_orphan(conn, run_id)?;
     }
-    if let Some(key) = Option::<String>::from(limit_key) {
+    if let Some(ShownText(key)) = limit_key {
         fit_key(conn, &key, None)?;
     }
     Ok(None)

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 
 use crate::StoreResult;
 use crate::backend::{self, ClassAtHost};
-use crate::base::cells::{MaybeShownText, ShownText};
+use crate::base::cells::{Maybe, ShownText};
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
@@ -58,9 +58,9 @@ struct TaskBefore {
     attempts: i32,
     current_run_id: Option<i64>,
     crashes: i32,
-    #[diesel(deserialize_as = MaybeShownText)]
+    #[diesel(deserialize_as = Maybe<ShownText>)]
     backoff: Option<String>,
-    #[diesel(deserialize_as = MaybeShownText)]
+    #[diesel(deserialize_as = Maybe<ShownText>)]
     recurrence: Option<String>,
     keep_results_secs: Option<i32>,
 }
@@ -93,7 +93,7 @@ pub(in crate::transitions) fn aggregate_into_task(
     run_id: RunId,
     end: &RunEnd,
 ) -> StoreResult<Option<Aggregated>> {
-    let found: Option<(TaskBefore, ShownText, MaybeShownText, bool)> = task_queue::table
+    let found: Option<(TaskBefore, ShownText, Option<ShownText>, bool)> = task_queue::table
         .inner_join(task_queue_runs::table.on(task_queue_runs::task_queue_id.eq(task_queue::id)))
         .filter(task_queue_runs::id.eq(run_id.0))
         .select((
@@ -120,7 +120,7 @@ pub(in crate::transitions) fn aggregate_into_task(
     let outcome = AttemptOutcome::of(end.event, is_given_up);
     follow_up(conn, &task, &after, run_id, &host, end)?;
     keep_outcome(conn, outcome, &task, &after, (run_id, &host), end)?;
-    let (task_id, freed_key) = (TaskId(task.id), Option::from(limit_key).filter(|_| has_key_slot));
+    let (task_id, freed_key) = (TaskId(task.id), limit_key.filter(|_| has_key_slot).map(String::from));
     Ok(Some(Aggregated { task_id, freed_key, outcome, keeps_results: task.keep_results_secs.is_some() }))
 }
 
