@@ -10,6 +10,7 @@ use crate::base::cells::ShownText;
 use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue_run_outputs, task_queue_runs};
 use crate::base::sql::{DbClock, db_now, db_now_plus};
+use crate::records::runs::held_run;
 use crate::{RunRef, Store, StoreResult};
 use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::RunId;
@@ -99,14 +100,8 @@ impl Store {
     /// # Errors
     /// The database could not be written; nothing has changed then.
     pub fn record_outputs(&mut self, run: &RunRef, outputs: &[RunOutput]) -> StoreResult<bool> {
-        use task_queue_runs::dsl;
         self.write(|conn| {
-            let updated = diesel::update(dsl::task_queue_runs)
-                .filter(dsl::id.eq(run.id.0))
-                .filter(dsl::status.eq(RunStatus::Processing.as_str()))
-                .filter(dsl::token.eq(&run.token))
-                .set(dsl::updated_on.eq(db_now()))
-                .execute(conn)?;
+            let updated = diesel::update(held_run(run)).set(task_queue_runs::updated_on.eq(db_now())).execute(conn)?;
             if updated == 1 {
                 put_outputs(conn, run.id, outputs)?;
             }

@@ -1,6 +1,6 @@
 //! TaskQueueRuns: queries, and data saved while a run is processed. Changes of a status are in `transitions`.
 
-use diesel::dsl::{exists, not};
+use diesel::dsl::{auto_type, exists, not};
 use diesel::prelude::*;
 
 use crate::backend;
@@ -8,8 +8,8 @@ use crate::base::cells::ShownText;
 use crate::base::rows::RunRow;
 use crate::base::schema::task_queue_runs as all_runs;
 use crate::base::schema::task_queue_runs::dsl::{
-    claimant, decision, handler_identity, handler_process_id, host, id, percents_completed, progress_message, results,
-    runner_id, running_class, started_on, status, task_class, task_queue_id, task_queue_runs, token, updated_on,
+    claimant, decision, handler_identity, handler_process_id, host, id, runner_id, running_class, started_on, status,
+    task_class, task_queue_id, task_queue_runs, token, updated_on,
 };
 use crate::base::sql::db_now;
 use crate::journal::events::{NewEvent, insert_event};
@@ -30,6 +30,14 @@ pub struct RunRef {
     pub token: String,
 }
 
+/// Selects a run if its claim still holds.
+#[auto_type(no_type_alias)]
+pub(crate) fn held_run<'a>(run: &'a RunRef) -> _ {
+    let (run_id, own_token): (i64, &'a str) = (run.id.0, &run.token);
+    let processing: &'static str = RunStatus::Processing.as_str();
+    task_queue_runs.filter(id.eq(run_id)).filter(status.eq(processing)).filter(token.eq(own_token))
+}
+
 impl Store {
     /// Returns the run with this id.
     ///
@@ -47,11 +55,10 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_runs_of_task(&mut self, task_id: TaskId, limit: i64) -> StoreResult<Vec<Run>> {
-        let rows: Vec<RunRow> = self.read(|conn| {
+        self.read_each(Run::from, |conn| {
             let of_task = task_queue_runs.filter(task_queue_id.eq(task_id.0));
-            Ok(of_task.order((task_queue_id.desc(), id.desc())).limit(limit).select(RunRow::as_select()).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Run::from).collect())
+            of_task.order((task_queue_id.desc(), id.desc())).limit(limit).select(RunRow::as_select()).load(conn)
+        })
     }
 
     /// Returns the newest run of this task that has started, whatever its status.
@@ -67,12 +74,11 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_begun_runs(&mut self, task_id: TaskId, from: RunId, limit: i64) -> StoreResult<Vec<Run>> {
-        let rows: Vec<RunRow> = self.read(|conn| {
+        self.read_each(Run::from, |conn| {
             let of_task = task_queue_runs.filter(task_queue_id.eq(task_id.0)).filter(id.ge(from.0));
             let begun = of_task.filter(started_on.is_not_null()).order((task_queue_id.desc(), id.desc()));
-            Ok(begun.limit(limit).select(RunRow::as_select()).load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Run::from).collect())
+            begun.limit(limit).select(RunRow::as_select()).load(conn)
+        })
     }
 
     /// Returns up to `limit` runs in progress. `after` continues after the last run of an earlier page.
@@ -80,7 +86,7 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_processing_runs(&mut self, after: Option<&Run>, limit: i64) -> StoreResult<Vec<Run>> {
-        let rows: Vec<RunRow> = self.read(|conn| {
+        self.read_each(Run::from, |conn| {
             let mut query = task_queue_runs
                 .filter(running_class.is_not_null())
                 .order((running_class, id))
@@ -98,9 +104,8 @@ impl Store {
                 let comes_after = running_class.gt(read).or(running_class.eq(read).and(id.gt(run.id.0)));
                 query = query.filter(is_later.or(is_gone.and(comes_after)));
             }
-            Ok(query.load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Run::from).collect())
+            query.load(conn)
+        })
     }
 
     /// Returns the runs that these runners are processing.
@@ -109,15 +114,10 @@ impl Store {
     /// The database could not be queried.
     pub fn list_runs_of_runners(&mut self, runners: &[RunnerId]) -> StoreResult<Vec<Run>> {
         let ids: Vec<i64> = runners.iter().map(|runner| runner.0).collect();
-        let rows: Vec<RunRow> = self.read(|conn| {
-            Ok(task_queue_runs
-                .filter(running_class.is_not_null())
-                .filter(runner_id.eq_any(&ids))
-                .order((running_class, id))
-                .select(RunRow::as_select())
-                .load(conn)?)
-        })?;
-        Ok(rows.into_iter().map(Run::from).collect())
+        self.read_each(Run::from, |conn| {
+            let of_runners = task_queue_runs.filter(running_class.is_not_null()).filter(runner_id.eq_any(&ids));
+            of_runners.order((running_class, id)).select(RunRow::as_select()).load(conn)
+        })
     }
 
     /// Returns the decision about the last run of the task before this one that was not released; `None` if there is none.
@@ -138,9 +138,9 @@ impl Store {
     /// # Errors
     /// The database could not be queried.
     pub fn list_newest_runs(&mut self, limit: i64) -> StoreResult<Vec<Run>> {
-        let rows: Vec<RunRow> = self
-            .read(|conn| Ok(task_queue_runs.order(id.desc()).limit(limit).select(RunRow::as_select()).load(conn)?))?;
-        Ok(rows.into_iter().map(Run::from).collect())
+        self.read_each(Run::from, |conn| {
+            task_queue_runs.order(id.desc()).limit(limit).select(RunRow::as_select()).load(conn)
+        })
     }
 
     /// Records which process handles the run, so that it can be found if its runner dies. Returns true if the run still belongs
@@ -150,10 +150,7 @@ impl Store {
     /// The database could not be written.
     pub fn record_handler(&mut self, run: &RunRef, pid: i64, identity: &str) -> StoreResult<bool> {
         self.write(|conn| {
-            let updated = diesel::update(task_queue_runs)
-                .filter(id.eq(run.id.0))
-                .filter(status.eq(RunStatus::Processing.as_str()))
-                .filter(token.eq(&run.token))
+            let updated = diesel::update(held_run(run))
                 .set((handler_process_id.eq(pid), handler_identity.eq(identity), updated_on.eq(db_now())))
                 .execute(conn)?;
             fault_point!("lease.before_handler_commit");
@@ -169,13 +166,8 @@ impl Store {
     pub fn record_messages(&mut self, run: &RunRef, messages: &Messages) -> StoreResult<bool> {
         self.write_once(|conn| {
             backend::enter_both_tables(conn)?;
-            let held: Option<(i64, ShownText, Option<ShownText>)> = task_queue_runs
-                .filter(id.eq(run.id.0))
-                .filter(status.eq(RunStatus::Processing.as_str()))
-                .filter(token.eq(&run.token))
-                .select((task_queue_id, host, claimant))
-                .first(conn)
-                .optional()?;
+            let held: Option<(i64, ShownText, Option<ShownText>)> =
+                held_run(run).select((task_queue_id, host, claimant)).first(conn).optional()?;
             let Some((task_id, at, by)) = held else { return Ok(false) };
             let event = |kind, details| NewEvent {
                 kind,
@@ -205,29 +197,21 @@ impl Store {
     /// The database could not be written.
     pub fn record_report(&mut self, run: &RunRef, report: &RunReport<'_>) -> StoreResult<bool> {
         self.write(|conn| {
-            let updated = diesel::update(task_queue_runs)
-                .filter(id.eq(run.id.0))
-                .filter(status.eq(RunStatus::Processing.as_str()))
-                .filter(token.eq(&run.token))
-                .set((
-                    report.percents_completed.map(|percents| percents_completed.eq(percents)),
-                    report.message.map(|message| progress_message.eq(message)),
-                    report.results.map(|json| results.eq(json)),
-                    updated_on.eq(db_now()),
-                ))
-                .execute(conn)?;
+            let updated = diesel::update(held_run(run)).set((report, updated_on.eq(db_now()))).execute(conn)?;
             fault_point!("lease.before_report_commit");
             Ok(updated == 1)
         })
     }
 }
 
-/// The report of a running handler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The report of a running handler. A value that is `None` stays unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsChangeset)]
+#[diesel(table_name = all_runs)]
 pub struct RunReport<'a> {
     /// 0 to 100
     pub percents_completed: Option<i32>,
     /// A line for people.
+    #[diesel(column_name = progress_message)]
     pub message: Option<&'a str>,
     /// JSON text
     pub results: Option<&'a str>,

@@ -11,11 +11,11 @@ use crate::base::connection::MultiBackend;
 use crate::base::rows::RunRow;
 use crate::base::schema::task_queue_rejections;
 use crate::base::schema::task_queue_runs::dsl::{
-    claimant, host, id, lease_expires_on, open_task_id, percents_completed, process_identity, progress_message,
-    results, running_class, status, task_queue_runs, token, updated_on,
+    claimant, host, id, lease_expires_on, open_task_id, process_identity, running_class, status, task_queue_runs,
+    token, updated_on,
 };
 use crate::base::sql::{db_now, db_now_plus};
-use crate::records::runs::{RunRef, RunReport};
+use crate::records::runs::{RunRef, RunReport, held_run};
 use crate::{Store, StoreResult};
 use taskqueue_domain::run::claimant::HeldBack;
 use taskqueue_domain::run::status::{RunStatus, TaskStatus};
@@ -37,19 +37,9 @@ impl Store {
         lease_secs: i64,
     ) -> StoreResult<Option<DateTime<Utc>>> {
         self.write(|conn| {
-            let ours = task_queue_runs
-                .filter(id.eq(run.id.0))
-                .filter(status.eq(RunStatus::Processing.as_str()))
-                .filter(token.eq(&run.token))
-                .filter(claimant.is_not_null());
-            let renewed = diesel::update(ours)
-                .set((
-                    lease_expires_on.eq(db_now_plus(lease_secs).nullable()),
-                    report.percents_completed.map(|percents| percents_completed.eq(percents)),
-                    report.message.map(|message| progress_message.eq(message)),
-                    report.results.map(|json| results.eq(json)),
-                    updated_on.eq(db_now()),
-                ))
+            let lease = lease_expires_on.eq(db_now_plus(lease_secs).nullable());
+            let renewed = diesel::update(held_run(run).filter(claimant.is_not_null()))
+                .set((lease, report, updated_on.eq(db_now())))
                 .execute(conn)?;
             fault_point!("claimants.before_renew_commit");
             Ok(if renewed == 1 { lease_end(conn, run.id.0)? } else { None })

@@ -10,11 +10,10 @@ use crate::base::connection::AnyConnection;
 use crate::base::schema::{task_queue_runners, task_queue_runs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::journal::events::insert_event;
-use crate::records::runs::RunRef;
+use crate::records::runs::{RunRef, held_run};
 use crate::session::origin::Origin;
 use crate::{Store, StoreResult};
 use taskqueue_domain::limits::lease::TwoClocks;
-use taskqueue_domain::run::status::RunStatus;
 use taskqueue_domain::task::ids::{RunId, RunnerId};
 
 /// A request to renew leases.
@@ -63,12 +62,8 @@ impl Store {
             let (mut lost, mut renewed) = (Vec::new(), Vec::new());
             for run in runs {
                 use task_queue_runs::dsl;
-                let ours = dsl::task_queue_runs
-                    .filter(dsl::id.eq(run.id.0))
-                    .filter(dsl::status.eq(RunStatus::Processing.as_str()))
-                    .filter(dsl::token.eq(&run.token));
                 let lease = dsl::lease_expires_on.eq(db_now_plus(request.lease_secs).nullable());
-                match diesel::update(ours).set((lease, dsl::updated_on.eq(db_now()))).execute(conn)? {
+                match diesel::update(held_run(run)).set((lease, dsl::updated_on.eq(db_now()))).execute(conn)? {
                     0 => lost.push(run.id),
                     _ => renewed.push(run.id.0),
                 }
