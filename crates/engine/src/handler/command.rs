@@ -124,6 +124,14 @@ pub struct HandlerEnd {
     pub usage: Option<Usage>,
 }
 
+impl HandlerEnd {
+    /// Returns the end of a program that reported nothing.
+    pub(super) fn of(ending: Ending) -> Self {
+        let Finished { ending, stdout, stderr, usage } = Finished::not_started(ending);
+        Self { ending, said: Said::default(), unended: None, stdout, stderr, usage }
+    }
+}
+
 impl CommandHandler {
     /// Same as [`CommandHandler::run_by`], with the default rules about exit codes.
     pub fn run(
@@ -171,14 +179,8 @@ impl CommandHandler {
                 .err()
                 .map(|error| error.to_string()),
         };
-        HandlerEnd {
-            ending: finished.ending,
-            said: listener.said,
-            unended,
-            stdout: finished.stdout,
-            stderr: finished.stderr,
-            usage: finished.usage,
-        }
+        let Finished { ending, stdout, stderr, usage } = finished;
+        HandlerEnd { ending, said: listener.said, unended, stdout, stderr, usage }
     }
 
     /// Returns what to start for this run. `socket_name` is where the handler sends its events.

@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::attempt::CoprocessAttempt;
-use self::coprocess_handler::did_not_start;
 pub use self::coprocess_handler::{CoprocessHandler, PING_EVERY};
 use self::pool::Pool;
 use super::RunContext;
@@ -66,7 +65,7 @@ impl Coprocesses {
         loop {
             let pool = match self.pool(handler, &run.class) {
                 Ok(pool) => pool,
-                Err(why) => return did_not_start(Ending::NoRoom(why)),
+                Err(why) => return HandlerEnd::of(Ending::NoRoom(why)),
             };
             if let Some(end) = attempt.run_by(&pool, next_number()) {
                 return end;

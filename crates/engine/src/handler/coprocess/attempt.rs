@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::coprocess_handler::{CoprocessHandler, did_not_start};
+use super::coprocess_handler::CoprocessHandler;
 use super::placing::Place;
 use super::pool::Pool;
 use super::protocol::{self, CoprocessAnswer, WireId};
@@ -16,7 +16,7 @@ use taskqueue_domain::run::ending::{Ending, ReportedError};
 use taskqueue_domain::run::exit_rules::ExitMeaning;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_host::clock::Moment;
-use taskqueue_process::children::capture::{Captured, SHOW_FOLLOWED_EVERY, Stream};
+use taskqueue_process::children::capture::{SHOW_FOLLOWED_EVERY, Stream};
 use taskqueue_process::children::child::Control;
 use taskqueue_process::children::event_socket::EventSocket;
 
@@ -61,7 +61,7 @@ impl<'a> CoprocessAttempt<'a> {
     ) -> Result<Self, Box<HandlerEnd>> {
         let no_room = |error| Ending::NoRoom(format!("could not start {}: {error}", handler.program()));
         let ticket = Ticket::new(handler.command.output_limit_bytes);
-        let ticket = ticket.map_err(|error| Box::new(did_not_start(no_room(error))))?;
+        let ticket = ticket.map_err(|error| Box::new(HandlerEnd::of(no_room(error))))?;
         Ok(Self {
             handler,
             run,
@@ -272,14 +272,8 @@ impl<'a> CoprocessAttempt<'a> {
     }
 
     fn ended(&mut self, ending: Ending) -> HandlerEnd {
-        HandlerEnd {
-            ending,
-            said: std::mem::take(&mut self.said),
-            unended: None,
-            stdout: Captured::default(),
-            stderr: self.ticket.take_stderr(),
-            // Its process handles many runs.
-            usage: None,
-        }
+        // No usage, because its process handles many runs.
+        let (said, stderr) = (std::mem::take(&mut self.said), self.ticket.take_stderr());
+        HandlerEnd { said, stderr, ..HandlerEnd::of(ending) }
     }
 }

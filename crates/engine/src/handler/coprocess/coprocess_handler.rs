@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use crate::config::CoprocessConfig;
 use crate::handler::RunContext;
-use crate::handler::command::{CommandHandler, HandlerEnd};
-use crate::handler::events::Said;
+use crate::handler::command::CommandHandler;
 use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_host::random;
-use taskqueue_process::children::child::{Captured, ChildSpec};
+use taskqueue_process::children::child::ChildSpec;
 use taskqueue_process::identities::identity::ProcessIdentity;
 use taskqueue_process::identities::survivors::runner_marker;
 
@@ -85,17 +84,5 @@ impl CoprocessHandler {
         spec.env.push((PROTOCOL_VARIABLE.into(), "coprocess".into()));
         spec.env.push((runner_variable.into(), runner.into()));
         Ok(spec)
-    }
-}
-
-/// Returns the end of a run that was never started.
-pub(super) fn did_not_start(ending: Ending) -> HandlerEnd {
-    HandlerEnd {
-        ending,
-        said: Said::default(),
-        unended: None,
-        stdout: Captured::default(),
-        stderr: Captured::default(),
-        usage: None,
     }
 }
