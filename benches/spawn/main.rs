@@ -16,10 +16,7 @@ use taskqueue_domain::run::ending::Ending;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::handler::RunContext;
 use taskqueue_engine::handler::command::{CommandHandler, CommandSource, Printer};
-use taskqueue_process::children::child::{
-    ChildSpec, Control, IsReport, Observer, Stream, Supervision, prepare_process, supervise,
-};
-use taskqueue_process::identities::identity::ProcessIdentity;
+use taskqueue_process::children::child::{ChildSpec, Control, Observer, Supervision, prepare_process, supervise};
 use taskqueue_process::spawning::rights::Rights;
 
 const PROGRAM: &str = "/bin/true";
@@ -141,11 +138,6 @@ fn command() {
 struct Silent;
 
 impl Observer for Silent {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
-    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-    fn event_line(&mut self, _line: &[u8]) -> IsReport {
-        IsReport::No
-    }
     fn idle(&mut self) -> Control {
         Control::Continue
     }

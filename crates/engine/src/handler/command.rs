@@ -73,7 +73,7 @@ pub struct CommandHandler {
 /// Callbacks of the runner while a program runs; each must return soon.
 pub trait CommandObserver: Reporter {
     /// Called when the program has started. Its identity is stored, so that others can find it if this process dies.
-    fn started(&mut self, handler: &ProcessIdentity);
+    fn started(&mut self, _handler: &ProcessIdentity) {}
     /// Called with every byte of its output.
     fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     /// Called with the output captured so far, to save it where others can read it meanwhile.
@@ -89,15 +89,9 @@ pub trait CommandObserver: Reporter {
 /// Passes on the output of a program as it comes, and ignores its reports.
 pub struct Printer<'a>(pub &'a mut dyn FnMut(Stream, &[u8]));
 
-impl Reporter for Printer<'_> {
-    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
-
-    fn results(&mut self, _json: &str) {}
-}
+impl Reporter for Printer<'_> {}
 
 impl CommandObserver for Printer<'_> {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
-
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
         (self.0)(stream, bytes);
     }

@@ -56,9 +56,9 @@ pub struct RunContext {
 /// Receives the reports of a handler.
 pub trait Reporter {
     /// Progress, 0 to 100 percent.
-    fn progress(&mut self, percent: i32, message: Option<&str>);
+    fn progress(&mut self, _percent: i32, _message: Option<&str>) {}
     /// The results so far, valid JSON; later ones replace earlier ones.
-    fn results(&mut self, json: &str);
+    fn results(&mut self, _json: &str) {}
     /// A heartbeat. Like the other reports, it restarts the timeout.
     fn heartbeat(&mut self) {}
     /// Values to add to the metadata of the task when the attempt ends.

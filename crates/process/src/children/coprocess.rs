@@ -16,7 +16,7 @@ use super::capture::Stream;
 use super::cause::{OomKills, explained};
 use super::exit::Exit;
 use super::leftovers::end_leftovers;
-use super::observer::{Control, IsReport, Observer};
+use super::observer::{Control, Observer};
 use super::pump::Pump;
 use crate::identities::adoption::Adopting;
 use crate::identities::identity::ProcessIdentity;
@@ -324,17 +324,11 @@ struct Tail<'a> {
 }
 
 impl Observer for Tail<'_> {
-    fn started(&mut self, _handler: &ProcessIdentity) {}
-
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
         match stream {
             Stream::Stdout => self.listener.stdout(bytes),
             Stream::Stderr => self.listener.stderr(bytes),
         }
-    }
-
-    fn event_line(&mut self, _line: &[u8]) -> IsReport {
-        IsReport::No
     }
 
     fn idle(&mut self) -> Control {

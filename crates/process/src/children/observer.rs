@@ -28,9 +28,9 @@ pub enum Control {
 /// Is notified about a handler. Every call must return quickly: the same thread watches the deadlines.
 pub trait Observer {
     /// Called once after the start, before all other calls.
-    fn started(&mut self, handler: &ProcessIdentity);
+    fn started(&mut self, _handler: &ProcessIdentity) {}
     /// Called with bytes that it wrote, captured or not.
-    fn output(&mut self, stream: Stream, bytes: &[u8]);
+    fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
     /// Called now and then with the captured output so far, for a handler that runs for some seconds and has written more.
     fn output_so_far(&mut self, _stream: Stream, _so_far: Captured) {}
     /// Returns whether a reader follows its output now: then the output so far is passed on more often.
@@ -38,7 +38,9 @@ pub trait Observer {
         false
     }
     /// Called with a line from its descriptor 3 or from the event socket, without the newline; empty if it was longer than 1 MiB.
-    fn event_line(&mut self, line: &[u8]) -> IsReport;
+    fn event_line(&mut self, _line: &[u8]) -> IsReport {
+        IsReport::No
+    }
     /// Called at least every 500 ms, also while it is being ended.
     fn idle(&mut self) -> Control;
     /// Returns why it must end, after an alarm became readable.

@@ -138,8 +138,6 @@ fn an_orphan_that_ends_while_its_handler_works_is_no_zombie_for_long() {
     let script = "setsid sh -c 'sleep 0.1 & echo $! >&3' & until [ -e /proc/1/nothing ]; do sleep 0.1; done";
     struct Waiting(Option<i32>, bool);
     impl Observer for Waiting {
-        fn started(&mut self, _handler: &crate::identities::identity::ProcessIdentity) {}
-        fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
         fn event_line(&mut self, line: &[u8]) -> IsReport {
             self.0 = std::str::from_utf8(line).unwrap().parse().ok();
             IsReport::No
@@ -172,10 +170,6 @@ fn children_of_the_program_itself_are_left_alone() {
             // In its own session, and without the privileges that a handler has given up.
             self.1.push((self.0)("setsid", &["sleep", "600"]));
             self.1.push((self.0)("true", &[]));
-        }
-        fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-        fn event_line(&mut self, _line: &[u8]) -> IsReport {
-            IsReport::No
         }
         fn idle(&mut self) -> Control {
             Control::Continue

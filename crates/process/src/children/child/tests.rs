@@ -268,10 +268,6 @@ fn a_handler_dies_with_the_thread_that_watches_it() {
             // The runner's thread ends without clean-up.
             std::panic::resume_unwind(Box::new(()));
         }
-        fn output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-        fn event_line(&mut self, _line: &[u8]) -> IsReport {
-            IsReport::No
-        }
         fn idle(&mut self) -> Control {
             Control::Continue
         }
