@@ -58,7 +58,7 @@ use crate::base::connection::{AnyConnection, MultiBackend, by_engine};
 use crate::base::counted::number_of;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, PrerequisiteRow};
-use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_run_outputs};
+use crate::base::schema::{task_queue, task_queue_class_holds, task_queue_locks, task_queue_run_outputs};
 use crate::base::sql::{SqlMoment, db_now, db_now_plus};
 use crate::error::{Repeat, StoreError, StoreResult, classify_portably};
 use taskqueue_domain::task::ids::RunId;
@@ -354,8 +354,13 @@ pub(super) const fn excludes_all(conn: &AnyConnection) -> bool {
 
 /// Locks a row of TaskQueueLocks until the end of the transaction; other transactions that need it wait here.
 pub(super) fn lock_gate(conn: &mut AnyConnection, gate: &str) -> QueryResult<()> {
-    // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
-    of_engine!(servers: lock_gate(conn, gate), else ())
+    use task_queue_locks::dsl;
+    let of_name = dsl::task_queue_locks.filter(dsl::name.eq(gate));
+    by_engine!(match conn {
+        // BEGIN IMMEDIATE already excludes all other writers.
+        AnyConnection::Sqlite(_) => Ok(()),
+        AnyConnection::Postgres(conn) | AnyConnection::Mysql(conn) => of_name.for_update().execute(conn).map(drop),
+    })
 }
 
 /// Must come first in a transaction that uses two of the tables that a claim locks, or reads one of them before it writes it. All
@@ -396,14 +401,23 @@ pub(super) fn lock_prerequisites(conn: &mut AnyConnection, ids: &[i64]) -> Query
 
 /// Locks these tasks, which this transaction is about to change, in the order of their ids.
 pub(super) fn lock_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<()> {
-    // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
-    of_engine!(servers: lock_tasks(conn, ids), else ())
+    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
+    by_engine!(match conn {
+        AnyConnection::Sqlite(_) => Ok(()),
+        // A transaction that references the rows need not wait.
+        AnyConnection::Postgres(conn) => of_ids.for_no_key_update().execute(conn).map(drop),
+        AnyConnection::Mysql(conn) => of_ids.for_update().execute(conn).map(drop),
+    })
 }
 
-/// Locks those of these tasks that no other transaction has locked, without waiting, and returns their ids.
+/// Locks those of these tasks that no other transaction has locked, without waiting, and returns their ids. Uses the lock of a
+/// deletion, which also conflicts with transactions that reference the rows.
 pub(super) fn lock_free_tasks(conn: &mut AnyConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
-    // On SQLite, BEGIN IMMEDIATE already excludes all other writers.
-    of_engine!(servers: lock_free_tasks(conn, ids), else ids.to_vec())
+    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
+    by_engine!(match conn {
+        AnyConnection::Sqlite(_) => Ok(ids.to_vec()),
+        AnyConnection::Postgres(conn) | AnyConnection::Mysql(conn) => of_ids.for_update().skip_locked().load(conn),
+    })
 }
 
 /// Locks the outputs of these runs, in the order of their ids, and returns the id of the run for each output that still exists.

@@ -205,13 +205,6 @@ pub(super) fn share_runs(conn: &mut MysqlConnection) -> QueryResult<()> {
     prepared("SELECT 1 FROM `TaskQueueRuns` WHERE `Id` = 0 FOR UPDATE").execute(conn).map(drop)
 }
 
-pub(super) fn lock_gate(conn: &mut MysqlConnection, gate: &str) -> QueryResult<()> {
-    diesel::sql_query("SELECT 1 FROM `TaskQueueLocks` WHERE `Name` = ? FOR UPDATE")
-        .bind::<Text, _>(gate)
-        .execute(conn)
-        .map(drop)
-}
-
 /// Queries the id with a separate statement, which commits nothing: this client library does not support MariaDB's RETURNING.
 pub(super) fn insert_one(conn: &mut MysqlConnection, insert: InsertOne<'_>) -> QueryResult<i64> {
     insert.execute(conn)?;
@@ -248,36 +241,22 @@ pub(super) fn inserted_ids(conn: &mut MysqlConnection, count: usize) -> QueryRes
     Ok((first..).step_by(usize::try_from(step).unwrap_or(1)).take(count).collect())
 }
 
-/// Returns the clause for rows with these ids, which are numbers and nothing else.
-fn of_ids(ids: &[i64]) -> String {
-    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    format!("FROM `TaskQueue` WHERE `Id` IN ({}) ORDER BY `Id`", ids.join(", "))
-}
-
 /// Uses the older of two syntaxes, which MariaDB supports too.
 pub(in super::super) fn lock_prerequisites(
     conn: &mut MysqlConnection,
     ids: &[i64],
 ) -> QueryResult<Vec<PrerequisiteRow>> {
+    // Numbers and nothing else.
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     let query = format!(
         "SELECT `Id` AS id, `LastStatus` AS last_status, `FailedRetries` AS failed_retries,
              COALESCE(`RetryLimit`, `MaxRetries`, {ANY_RETRIES}) AS allowed_retries, `QuarantinedOn` AS quarantined_on,
              `CurrentRunId` AS current_run_id
-         {} LOCK IN SHARE MODE",
-        of_ids(ids)
+         FROM `TaskQueue` WHERE `Id` IN ({}) ORDER BY `Id` LOCK IN SHARE MODE",
+        ids.join(", ")
     );
     // The statement differs for each list of ids, so it is not kept.
     diesel::sql_query(query).load(conn)
-}
-
-pub(super) fn lock_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<()> {
-    diesel::sql_query(format!("SELECT `Id` {} FOR UPDATE", of_ids(ids))).execute(conn).map(drop)
-}
-
-pub(super) fn lock_free_tasks(conn: &mut MysqlConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
-    let query = format!("SELECT `Id` AS id {} FOR UPDATE SKIP LOCKED", of_ids(ids));
-    let rows: Vec<IdRow> = diesel::sql_query(query).load(conn)?;
-    Ok(rows.into_iter().map(|row| row.id).collect())
 }
 
 pub(in super::super) fn insert_dependencies(conn: &mut MysqlConnection, rows: &[DependencyRow]) -> QueryResult<()> {

@@ -197,13 +197,6 @@ pub(super) fn take_lane(conn: &mut PgConnection) -> QueryResult<bool> {
     diesel::select(sql::<Bool>(&tries)).get_result(conn)
 }
 
-pub(super) fn lock_gate(conn: &mut PgConnection, gate: &str) -> QueryResult<()> {
-    diesel::sql_query(r#"SELECT 1 FROM "TaskQueueLocks" WHERE "Name" = $1 FOR UPDATE"#)
-        .bind::<Text, _>(gate)
-        .execute(conn)
-        .map(drop)
-}
-
 pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {
     if rows.len() < WORTH_A_COPY {
         return rows.iter().map(|row| InsertOne::new(row, None).get_result(conn)).collect();
@@ -220,17 +213,6 @@ pub(in super::super) fn lock_prerequisites(conn: &mut PgConnection, ids: &[i64])
         // wait.
         .for_share()
         .load(conn)
-}
-
-pub(super) fn lock_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<()> {
-    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
-    of_ids.for_no_key_update().execute(conn).map(drop)
-}
-
-/// Uses the lock of a deletion, FOR UPDATE, which also conflicts with transactions that reference the rows.
-pub(super) fn lock_free_tasks(conn: &mut PgConnection, ids: &[i64]) -> QueryResult<Vec<i64>> {
-    let of_ids = task_queue::table.filter(task_queue::id.eq_any(ids)).order(task_queue::id).select(task_queue::id);
-    of_ids.for_update().skip_locked().load(conn)
 }
 
 pub(in super::super) fn insert_dependencies(conn: &mut PgConnection, rows: &[DependencyRow]) -> QueryResult<()> {
