@@ -21,7 +21,7 @@ use taskqueue_engine::running::run_listener::{RunListener, RunOutcome};
 use taskqueue_engine::upkeep::create_runs::{CreateRunsReport, create_runs};
 use taskqueue_process::identities::identity::{Liveness, ProcessIdentity};
 use taskqueue_process::signals::stop_signals::StopSignals;
-use taskqueue_store::{Claim, EndCondition, PruneRule, PruneWindow, RunEnd, RunRef, Store};
+use taskqueue_store::{Claim, PruneRule, PruneWindow, RunEnd, RunRef, Store};
 
 use crate::support::db::Raw;
 use crate::support::{EngineUnderTest, TestDb};
@@ -209,28 +209,10 @@ pub fn reference(run: &ClaimedRun) -> RunRef {
 /// Returns an end without options.
 pub fn ending(event: RunEvent) -> RunEnd {
     let has_failed = matches!(event, RunEvent::Fail | RunEvent::TimeOut);
+    let (code, message) = if has_failed { ("E1", "no luck") } else { ("", "") };
     RunEnd {
-        event,
-        may_retry: true,
-        delay_secs: None,
         backoff: Backoff::Exponential { base_secs: 60, max_secs: 600 },
-        loss: None,
-        crash: None,
-        unreadable: None,
-        error_code: if has_failed { "E1".to_owned() } else { String::new() },
-        error_message: if has_failed { "no luck".to_owned() } else { String::new() },
-        decision: "decided by a test".to_owned(),
-        handler: None,
-        usage: None,
-        percents_completed: None,
-        message: None,
-        results: None,
-        meta: None,
-        outputs: Vec::new(),
-        hold: None,
-        condition: EndCondition::Held,
-        restart: None,
-        notes: Vec::new(),
+        ..RunEnd::of(event, code, message, "decided by a test")
     }
 }
 

@@ -4,8 +4,9 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_store::{CancelAnswer, EndResult, NewEvent, Store};
 
-use super::lose::{ROUNDS, at_once, claim_with, end, queue, reference};
+use super::lose::{ROUNDS, at_once, claim_with, end, queue};
 use super::tools::{begin_write, wait_blocked};
+use crate::conformance::fixture::reference;
 use crate::each_engine;
 use crate::support::{EngineUnderTest, wait_until};
 

@@ -17,6 +17,7 @@ use taskqueue_process::signals::stop_signals::StopSignals;
 
 use super::lost_commit::with_every_commit_lost;
 use super::stage::{end_lease, statuses};
+use super::tools::both_at_once;
 use crate::conformance::fixture::{create, make_due, queue, queue_with_run};
 use crate::each_engine;
 use crate::support::{Cli, TestDb, wait_until};
@@ -48,24 +49,6 @@ fn held(offer: &Offer) -> Held {
     Held { run_id: offer.run.run_id, token: offer.run.token.clone() }
 }
 
-/// Runs both closures at the same time, each with its own context.
-fn at_once<A: Send, B: Send>(
-    [one, other]: &mut [Context; 2],
-    first: impl FnOnce(&mut Context) -> A + Send,
-    second: impl FnOnce(&mut Context) -> B + Send,
-) -> (A, B) {
-    let barrier = std::sync::Barrier::new(2);
-    std::thread::scope(|scope| {
-        let second = scope.spawn(|| {
-            barrier.wait();
-            second(other)
-        });
-        barrier.wait();
-        let first = first(one);
-        (first, second.join().unwrap())
-    })
-}
-
 fn sleeper(claimant: Option<&str>) -> (Child, ProcessIdentity) {
     let mut command = Command::new("/bin/sleep");
     command.arg("600").stdin(Stdio::null()).env_remove("TASKQUEUE_CLAIMANT");
@@ -88,7 +71,7 @@ each_engine! {
         let mut pair = [idle(db), idle(db)];
         for _ in 0..ROUNDS {
             queue_with_run(&mut pair[0], "work");
-            let (one, other) = at_once(&mut pair, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
+            let (one, other) = both_at_once(&mut pair, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
             assert!(one.is_some() != other.is_some(), "{one:?} {other:?}");
         }
     }
@@ -97,7 +80,7 @@ each_engine! {
         let mut pair = [idle(db), idle(db)];
         for round in 1..=ROUNDS {
             queue(&mut pair[0], "work");
-            let (one, other) = at_once(&mut pair, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
+            let (one, other) = both_at_once(&mut pair, |ctx| claim_as(ctx, "one", None), |ctx| claim_as(ctx, "other", None));
             assert!(one.is_some() != other.is_some(), "{one:?} {other:?}");
             assert_eq!(statuses(db).len(), round);
         }
@@ -112,7 +95,7 @@ each_engine! {
             let offer = claim_as(&mut pair[0], "bot", None).unwrap();
             end_lease(db);
             let (resolved, report) =
-                at_once(&mut pair, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), create);
+                both_at_once(&mut pair, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), create);
             let run = pair[0].store.get_run(offer.run.run_id).unwrap();
             let late = db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'late-result' AND \"RunId\" = {}", run.id));
             let task = pair[0].store.get_task(task_id).unwrap();
@@ -145,7 +128,7 @@ each_engine! {
             let offer = claim_as(&mut pair[0], "bot", None).unwrap();
             let run_id = offer.run.run_id;
             let (resolved, taken) =
-                at_once(&mut pair, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), |ctx| take_back(ctx, run_id));
+                both_at_once(&mut pair, |ctx| resolve(ctx, &held(&offer), &Resolution::Success(None)), |ctx| take_back(ctx, run_id));
             let run = pair[0].store.get_run(run_id).unwrap();
             let count = |kind: &str| db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = '{kind}' AND \"RunId\" = {run_id}"));
             let kept = (count("resolved"), count("taken-back"), count("late-result"));
@@ -173,7 +156,7 @@ each_engine! {
         for _ in 0..ROUNDS {
             queue_with_run(&mut pair[0], "work");
             let run_id = claim_as(&mut pair[0], "bot", None).unwrap().run.run_id;
-            let (one, other) = at_once(&mut pair, |ctx| take_back(ctx, run_id).unwrap(), |ctx| take_back(ctx, run_id).unwrap());
+            let (one, other) = both_at_once(&mut pair, |ctx| take_back(ctx, run_id).unwrap(), |ctx| take_back(ctx, run_id).unwrap());
             assert!(one.was_recorded_before != other.was_recorded_before, "{one:?} {other:?}");
             assert_eq!(db.number(&format!("SELECT COUNT(*) AS value FROM \"TaskQueueEvents\" WHERE \"Kind\" = 'taken-back' AND \"RunId\" = {run_id}")), 1);
             db.execute("UPDATE \"TaskQueue\" SET \"LastStatus\" = 'cancelled'");
@@ -210,7 +193,7 @@ each_engine! {
             queue_with_run(&mut pair[0], "work");
             let offer = claim_as(&mut pair[0], "bot", None).unwrap();
             end_lease(db);
-            let (renewed, report) = at_once(&mut pair, |ctx| renew(ctx, &held(&offer), &ProgressReport::default()), create);
+            let (renewed, report) = both_at_once(&mut pair, |ctx| renew(ctx, &held(&offer), &ProgressReport::default()), create);
             let run = pair[0].store.get_run(offer.run.run_id).unwrap();
             let is_kept = report.rescue.rescued.is_empty();
             assert_eq!(run.status.is(RunStatus::Processing), is_kept, "{run:?}");

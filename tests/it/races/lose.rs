@@ -3,9 +3,7 @@
 use std::cell::Cell;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Barrier;
 
-use taskqueue_domain::run::backoff::Backoff;
 use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::served::ServedClasses;
 use taskqueue_domain::task::choosing::class_set::ClassSet;
@@ -13,10 +11,11 @@ use taskqueue_domain::task::ids::{RunId, RunnerId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_process::identities::identity::Liveness;
-use taskqueue_store::{Claim, EndCondition, EndResult, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
+use taskqueue_store::{Claim, EndResult, NewRunner, Registration, RunEnd, RunRef, SpecificClaim, Store};
 
 use super::stage::{Stage, column, end_lease, is_root, start_runner, statuses, task};
-use super::tools::{begin_write, many_at_once, open_fifo, wait_blocked};
+use super::tools::{begin_write, both_at_once, many_at_once, open_fifo, wait_blocked};
+use crate::conformance::fixture::reference;
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{EngineUnderTest, TestDb, wait_until};
@@ -52,33 +51,8 @@ pub(super) fn claim_of<'a>(is_runnable: &'a dyn Fn(&TaskClass) -> bool) -> Claim
 
 pub(super) fn end(event: RunEvent, results: &str) -> RunEnd {
     let is_failure = event != RunEvent::Succeed;
-    RunEnd {
-        event,
-        may_retry: true,
-        delay_secs: Some(3_600),
-        backoff: Backoff::Fixed(0),
-        loss: None,
-        crash: None,
-        unreadable: None,
-        error_code: if is_failure { "lease-expired".to_owned() } else { String::new() },
-        error_message: if is_failure { "a test said so".to_owned() } else { String::new() },
-        decision: "test".to_owned(),
-        handler: None,
-        usage: None,
-        percents_completed: None,
-        message: None,
-        results: Some(results.to_owned()),
-        meta: None,
-        outputs: Vec::new(),
-        hold: None,
-        condition: EndCondition::Held,
-        restart: None,
-        notes: Vec::new(),
-    }
-}
-
-pub(super) fn reference(run: &ClaimedRun) -> RunRef {
-    RunRef { id: run.run_id, token: run.token.clone() }
+    let (code, message) = if is_failure { ("lease-expired", "a test said so") } else { ("", "") };
+    RunEnd { delay_secs: Some(3_600), results: Some(results.to_owned()), ..RunEnd::of(event, code, message, "test") }
 }
 
 /// Returns everything that is stored about a run and its task.
@@ -92,21 +66,8 @@ pub(super) fn at_once<A: Send, B: Send>(
     first: impl FnOnce(&mut Store) -> A + Send,
     second: impl FnOnce(&mut Store) -> B + Send,
 ) -> (A, B) {
-    let barrier = Barrier::new(2);
     let mut stores = db.lend(2);
-    let answers = if let [one, other] = &mut stores[..] {
-        std::thread::scope(|scope| {
-            let second = scope.spawn(|| {
-                barrier.wait();
-                second(other)
-            });
-            barrier.wait();
-            let first = first(one);
-            (first, second.join().unwrap())
-        })
-    } else {
-        unreachable!("two stores were lent")
-    };
+    let answers = both_at_once((&mut stores[..]).try_into().unwrap(), first, second);
     db.take_back(stores);
     answers
 }

@@ -79,6 +79,24 @@ pub fn run_at_once(db: &TestDb, commands: &[&[&str]]) -> Vec<Ended> {
     children.into_iter().map(finish).collect()
 }
 
+/// Runs both closures at the same time, each with its own store or context.
+pub fn both_at_once<T: Send, A: Send, B: Send>(
+    [one, other]: &mut [T; 2],
+    first: impl FnOnce(&mut T) -> A + Send,
+    second: impl FnOnce(&mut T) -> B + Send,
+) -> (A, B) {
+    let barrier = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            barrier.wait();
+            second(other)
+        });
+        barrier.wait();
+        let first = first(one);
+        (first, second.join().unwrap())
+    })
+}
+
 /// Does the same in this many threads, each with its own connection and number, all released at the same time.
 pub fn many_at_once<T: Send>(db: &TestDb, count: usize, work: impl Fn(&mut Store, usize) -> T + Sync) -> Vec<T> {
     let (barrier, work) = (&Barrier::new(count), &work);
