@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use taskqueue_domain::limits::confinement::{Confinement, Limits};
 use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::task::trace::Trace;
 use taskqueue_engine::handler::RunContext;
 use taskqueue_engine::handler::command::{CommandHandler, CommandSource, Printer};
@@ -131,7 +132,10 @@ fn command() {
         deadline: "2026-08-01T10:01:00Z".to_owned(),
         trace: Trace::default(),
     };
-    assert_eq!(handler.run(&run, &[], None, &mut Printer(&mut |_, _| {})).ending, Ending::Exited(0));
+    assert_eq!(
+        handler.run(&ExitRules::default(), &run, &[], None, &mut Printer(&mut |_, _| {})).ending,
+        Ending::Exited(0)
+    );
 }
 
 /// Watches a handler of which there is nothing to be said.

@@ -5,6 +5,7 @@ use crate::error::EngineResult;
 use crate::handler::RunContext;
 use crate::handler::command::{CommandHandler, Printer};
 use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::task_class::TaskClass;
 use taskqueue_domain::task::trace::Trace;
@@ -39,7 +40,7 @@ impl ProgramCall<'_> {
             trace: Trace::default(),
         };
         let program = command.argv.first().map_or("", String::as_str);
-        let end = command.run(&context, &[], None, &mut Printer(&mut |_, _| {}));
+        let end = command.run(&ExitRules::default(), &context, &[], None, &mut Printer(&mut |_, _| {}));
         let stderr = end.stderr.to_text();
         let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         let said = if last_line.is_empty() { String::new() } else { format!(": {last_line}") };

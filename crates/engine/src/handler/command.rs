@@ -127,20 +127,9 @@ impl HandlerEnd {
 }
 
 impl CommandHandler {
-    /// Same as [`CommandHandler::run_by`], with the default rules about exit codes.
-    pub fn run(
-        &self,
-        run: &RunContext,
-        alarms: &[BorrowedFd<'_>],
-        socket: Option<&EventSocket>,
-        observer: &mut dyn CommandObserver,
-    ) -> HandlerEnd {
-        self.run_by(&ExitRules::default(), run, alarms, socket, observer)
-    }
-
     /// Runs the program for one run until it and all its descendants have ended. After any end that these rules do not make a
     /// success, its processes are also searched for by their token, so that a retry never runs beside them.
-    pub fn run_by(
+    pub fn run(
         &self,
         rules: &ExitRules,
         run: &RunContext,

@@ -18,6 +18,7 @@ use crate::running::runner::lease::LeaseState;
 use crate::running::runner::runner_context::RunnerContext;
 use crate::running::runner::stopping::Urgency;
 use taskqueue_domain::run::ending::Ending;
+use taskqueue_domain::run::exit_rules::ExitRules;
 use taskqueue_domain::run::message::Message;
 use taskqueue_domain::run::stop_reason::StopReason;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -81,7 +82,7 @@ impl<'a> LiveRun<'a> {
     ) -> HandlerFinish {
         let finished = match class.protocol {
             Protocol::OneShot => handlers.command_of(class).map(|command| {
-                self.run_program(|alarms, live| command.run_by(&class.exit_rules, context, alarms, socket, live))
+                self.run_program(|alarms, live| command.run(&class.exit_rules, context, alarms, socket, live))
             }),
             Protocol::Coprocess(config) => handlers.coprocess_of(class, config).map(|handler| {
                 self.run_program(|alarms, live| handlers.coprocesses().run(&handler, context, alarms, socket, live))
@@ -96,7 +97,7 @@ impl<'a> LiveRun<'a> {
         context: &RunContext,
         socket: Option<&EventSocket>,
     ) -> HandlerFinish {
-        self.run_program(|alarms, live| command.run(context, alarms, socket, live))
+        self.run_program(|alarms, live| command.run(&ExitRules::default(), context, alarms, socket, live))
     }
 
     fn run_program(&mut self, run: impl FnOnce(&[BorrowedFd<'_>], &mut Self) -> HandlerEnd) -> HandlerFinish {

@@ -67,7 +67,7 @@ pub fn try_class(
         trace: Trace::default(),
     };
     let command = handlers.command_of(configured).map_err(EngineError::Refused)?;
-    let end = command.run_by(&configured.exit_rules, &context, &[], None, &mut Printer(print));
+    let end = command.run(&configured.exit_rules, &context, &[], None, &mut Printer(print));
     let stderr = end.stderr.to_text();
     let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let decision = decide(&end.ending, end.said.error.as_ref(), last_line, &configured.exit_rules, timeout_secs);

@@ -50,7 +50,7 @@ fn handler(argv: &[&str]) -> CommandHandler {
 
 fn run(handler: &CommandHandler, data: &str) -> (HandlerEnd, Seen) {
     let mut seen = Seen::default();
-    let end = handler.run(&context(data), &[], None, &mut seen);
+    let end = handler.run(&ExitRules::default(), &context(data), &[], None, &mut seen);
     (end, seen)
 }
 
@@ -79,7 +79,7 @@ fn the_environment_is_clean_and_run_variables_cannot_be_replaced() {
     handler.pass_env = vec!["CARGO_MANIFEST_DIR".to_owned(), "NOT_SET_ANYWHERE".to_owned()];
     let socket = EventSocket::bind(None).unwrap();
     let run = context("{}");
-    let end = handler.run(&run, &[], Some(&socket), &mut Seen::default());
+    let end = handler.run(&ExitRules::default(), &run, &[], Some(&socket), &mut Seen::default());
     let text = end.stdout.to_text();
     let found: BTreeMap<&str, &str> =
         text.split_terminator('\u{2400}').map(|entry| entry.split_once('=').unwrap()).collect();
@@ -143,7 +143,7 @@ fn run_beside_another(script: &str, rules: &ExitRules) -> (HandlerEnd, bool) {
     eventually(|| {
         std::fs::read(format!("/proc/{}/environ", other.id())).is_ok_and(|environment| !environment.is_empty())
     });
-    let end = handler(&["sh", "-c", script]).run_by(rules, &run, &[], None, &mut Seen::default());
+    let end = handler(&["sh", "-c", script]).run(rules, &run, &[], None, &mut Seen::default());
     let has_ended = other.try_wait().unwrap().is_some();
     let _ = other.kill().and_then(|()| other.wait());
     (end, has_ended)
@@ -173,7 +173,7 @@ fn the_rules_of_the_class_say_whether_processes_may_be_left() {
 fn the_timeout_of_the_run_ends_it() {
     for timeout_secs in [-1, 1] {
         let run = RunContext { timeout_secs, ..context("{}") };
-        let end = handler(&["sleep", "600"]).run(&run, &[], None, &mut Seen::default());
+        let end = handler(&["sleep", "600"]).run(&ExitRules::default(), &run, &[], None, &mut Seen::default());
         assert_eq!(end.ending, Ending::TimedOut);
     }
 }
