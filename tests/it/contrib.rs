@@ -1,20 +1,16 @@
 //! Everything in contrib works unchanged: handlers, ways to queue, cron lines, units, the sample configuration, the first
 //! steps.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use taskqueue_engine::config::{Environment, load};
 
 use crate::each_engine;
-use crate::support::{Cli, EngineUnderTest, TestDb, db};
+use crate::support::{Cli, EngineUnderTest, TestDb, contrib, db};
 
 /// The output of `printf 'hello\n' | sha256sum`.
 const HELLO_SHA256: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
-
-fn contrib(name: &str) -> PathBuf {
-    Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
-}
 
 fn read(name: &str) -> String {
     std::fs::read_to_string(contrib(name)).unwrap()

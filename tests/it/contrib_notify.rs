@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cli::{shell_class, write};
+use crate::cli::{count_notices, shell_class, write};
 use crate::each_engine;
 use crate::support::cli::finish;
-use crate::support::{TestDb, wait_until};
+use crate::support::wait_until;
 
 /// A posted request.
 struct Posted {
@@ -48,10 +48,6 @@ fn answer(listener: &TcpListener, status: &str) -> Posted {
     Posted { request, headers, body: serde_json::from_slice(&body).unwrap() }
 }
 
-fn waiting(db: &TestDb) -> i64 {
-    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\"")
-}
-
 each_engine! {
     fn a_webhook_is_told_until_it_answers_that_it_has_taken_it(db) {
         if Command::new("curl").arg("--version").output().is_err() {
@@ -79,7 +75,7 @@ each_engine! {
             let telling = db.cli().spawn(&["create-runs"]);
             let posted = answer(&listener, status);
             let ended = finish(telling);
-            assert_eq!((ended.code, waiting(db)), (Some(0), left), "{ended:?}");
+            assert_eq!((ended.code, count_notices(db)), (Some(0), left), "{ended:?}");
             assert!(ended.stderr.contains(words) && (left == 1 || ended.stderr.is_empty()), "{ended:?}");
             assert_eq!(posted.request, format!("POST {place} HTTP/1.1"));
             for header in ["Content-Type: application/json", "Authorization: Bearer s3cret"] {
@@ -93,6 +89,6 @@ each_engine! {
         db.cli().run(&["process-run"]).ok();
         let ended = db.cli().run(&["create-runs"]);
         assert!(ended.stderr.contains("1 notices were not delivered"), "{ended:?}");
-        assert_eq!(waiting(db), 1);
+        assert_eq!(count_notices(db), 1);
     }
 }

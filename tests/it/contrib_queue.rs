@@ -1,18 +1,14 @@
 //! The helpers for queueing in contrib/queue, and the one for shell handlers: each is a file that an application copies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 
 use crate::contrib_roles::{Person, make_roles};
 use crate::each_engine;
-use crate::support::{Ended, EngineUnderTest, TestDb, db};
+use crate::support::{Ended, EngineUnderTest, TestDb, contrib, db};
 
 const CLASS: &str = "[class.echo]\nargv = [\"/bin/cat\"]\n";
-
-fn contrib(name: &str) -> PathBuf {
-    Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
-}
 
 /// Runs code with this interpreter in the folder of the helpers, with the program in PATH.
 fn run(db: &TestDb, interpreter: &[&str], code: &str) -> Ended {

@@ -12,11 +12,7 @@ use crate::each_engine;
 use crate::races::stage::end_lease;
 use crate::races::tools::make_fifo;
 use crate::support::cli::finish;
-use crate::support::{Cli, EngineUnderTest, TestDb, wait_until};
-
-fn contrib(name: &str) -> PathBuf {
-    Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
-}
+use crate::support::{Cli, EngineUnderTest, TestDb, contrib, wait_until};
 
 /// Returns the sample in this language, with the program in PATH.
 fn worker(db: &TestDb, name: &str) -> Cli {

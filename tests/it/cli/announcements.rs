@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::outside_text::harmful;
-use super::{error_and_hint, process, shell_class, signal, task, write};
+use super::{count_notices, error_and_hint, process, shell_class, signal, task, write};
 use crate::conformance::fixture::{claim_as, dead_process, sql_now};
 use crate::each_engine;
 use crate::support::cli::finish;
@@ -46,10 +46,6 @@ fn exhaust(db: &TestDb) -> String {
     db.cli().run(&["create-runs"]).ok();
     db.cli().run(&["process-run", "--drain"]).ok();
     id
-}
-
-fn waiting(db: &TestDb) -> i64 {
-    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\"")
 }
 
 /// Inserts an expired pause, which housekeeping removes.
@@ -93,7 +89,7 @@ each_engine! {
         let first = db.cli().spawn(&["work"]);
         wait_until("the first worker has done its housekeeping", || pauses(db) == 0);
         db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
-        wait_until("the task has failed without a retry", || waiting(db) == 1);
+        wait_until("the task has failed without a retry", || count_notices(db) == 1);
         leave_ended_pause(db);
         db.configure(&format!("{}{class}", notify(db, 0)));
         let second = db.cli().spawn(&["work"]);
@@ -130,7 +126,7 @@ each_engine! {
         db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
         process(db, "work", "{}");
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((told(db).len(), waiting(db)), (0, 0));
+        assert_eq!((told(db).len(), count_notices(db)), (0, 0));
     }
 
     fn what_gathers_between_two_messages_is_one_message(db) {
@@ -140,11 +136,11 @@ each_engine! {
         exhaust(db);
         exhaust(db);
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((told(db).len(), waiting(db)), (1, 2), "another message came too early");
+        assert_eq!((told(db).len(), count_notices(db)), (1, 2), "another message came too early");
         db.execute("UPDATE \"TaskQueueTimers\" SET \"NextOn\" = '2020-01-01 00:00:00.000000'");
         db.cli().run(&["create-runs"]).ok();
         let messages = told(db);
-        assert_eq!((messages.len(), messages[1]["count"].as_i64(), waiting(db)), (2, Some(2), 0));
+        assert_eq!((messages.len(), messages[1]["count"].as_i64(), count_notices(db)), (2, Some(2), 0));
     }
 
     fn notices_are_sent_although_the_last_were_sent_under_a_clock_ahead(db) {
@@ -153,10 +149,10 @@ each_engine! {
         exhaust(db);
         set(86_400);
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((told(db).len(), waiting(db)), (0, 1), "a host may have such a pause");
+        assert_eq!((told(db).len(), count_notices(db)), (0, 1), "a host may have such a pause");
         set(200_000);
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((told(db).len(), waiting(db)), (1, 0));
+        assert_eq!((told(db).len(), count_notices(db)), (1, 0));
         let late = format!("SELECT COUNT(*) AS value FROM \"TaskQueueTimers\" WHERE \"NextOn\" > {}", sql_now(db.engine, 3_700));
         assert_eq!(db.number(&late), 0);
     }
@@ -174,11 +170,11 @@ each_engine! {
             with_log(refused);
             let said = db.cli().run(&["create-runs"]).stderr;
             assert!(said.contains(&format!("{}: it is not a regular file", refused.display())), "{said}");
-            assert_eq!((waiting(db), log.exists()), (1, false));
+            assert_eq!((count_notices(db), log.exists()), (1, false));
         }
         with_log(&log);
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((lines(&log).len(), waiting(db)), (1, 0));
+        assert_eq!((lines(&log).len(), count_notices(db)), (1, 0));
         assert_eq!(log.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -188,10 +184,10 @@ each_engine! {
         exhaust(db);
         let ended = db.cli().run(&["create-runs"]);
         assert!(ended.stderr.contains("1 notices were not delivered") && ended.stderr.contains("exited with 7: nobody home"), "{ended:?}");
-        assert_eq!((ended.code, waiting(db)), (Some(0), 1));
+        assert_eq!((ended.code, count_notices(db)), (Some(0), 1));
         std::fs::remove_file(deaf).unwrap();
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((told(db).len(), waiting(db)), (1, 0));
+        assert_eq!((told(db).len(), count_notices(db)), (1, 0));
     }
 
     fn a_failed_notify_program_logs_nothing_and_a_failed_log_runs_no_program(db) {
@@ -205,17 +201,17 @@ each_engine! {
         for _ in 0..3 {
             db.cli().run(&["create-runs"]).ok();
         }
-        assert_eq!((lines(&log).len(), waiting(db)), (0, 1));
+        assert_eq!((lines(&log).len(), count_notices(db)), (0, 1));
         std::fs::remove_file(deaf).unwrap();
         with_log(&db.home().join("nowhere/notices.log"));
         let ended = db.cli().run(&["create-runs"]);
         assert!(ended.stderr.contains("notices cannot be written to "), "{ended:?}");
-        assert_eq!((told(db).len(), waiting(db)), (0, 1));
+        assert_eq!((told(db).len(), count_notices(db)), (0, 1));
         with_log(&log);
         for _ in 0..2 {
             db.cli().run(&["create-runs"]).ok();
         }
-        assert_eq!((lines(&log).len(), told(db).len(), waiting(db)), (1, 1, 0));
+        assert_eq!((lines(&log).len(), told(db).len(), count_notices(db)), (1, 1, 0));
     }
 
     fn a_notice_that_cannot_be_sent_for_a_week_is_removed_despite_a_program(db) {
@@ -223,11 +219,11 @@ each_engine! {
         write(db, "deaf", "");
         exhaust(db);
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!(waiting(db), 1);
+        assert_eq!(count_notices(db), 1);
         db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
         let ended = db.cli().run(&["create-runs"]);
         assert!(ended.stderr.contains("1 notices were not delivered"), "{ended:?}");
-        assert_eq!(waiting(db), 0);
+        assert_eq!(count_notices(db), 0);
     }
 
     fn a_notice_older_than_a_week_is_sent_by_a_host_that_can_before_removal(db) {
@@ -236,17 +232,17 @@ each_engine! {
         db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
         db.configure(&format!("{}{}", notify(db, 0), shell_class(db, "work", "exit 1")));
         db.cli().run(&["create-runs"]).ok();
-        assert_eq!((told(db).len(), waiting(db)), (1, 0));
+        assert_eq!((told(db).len(), count_notices(db)), (1, 0));
     }
 
     fn a_silent_host_leaves_notices_to_others_for_a_week(db) {
         db.configure(&format!("[notify]\nstderr = false\n{}", shell_class(db, "work", "exit 1")));
         exhaust(db);
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
-        assert_eq!(waiting(db), 1);
+        assert_eq!(count_notices(db), 1);
         db.execute("UPDATE \"TaskQueueNotices\" SET \"OccurredOn\" = '2020-01-01 00:00:00.000000'");
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
-        assert_eq!(waiting(db), 0);
+        assert_eq!(count_notices(db), 0);
     }
 
     fn a_quarantined_task_and_a_held_class_are_notices_in_a_log(db) {

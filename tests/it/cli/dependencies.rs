@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ECHO, count_tasks, detail, error_and_hint, shell_class, task, write};
+use super::{ECHO, count_tasks, detail, error_and_hint, queue_lines, shell_class, task, tick, write};
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -20,15 +20,6 @@ fn order(db: &TestDb) -> Vec<String> {
 
 fn note(db: &TestDb, data: &str, more: &[&str]) -> String {
     db.cli().run(&[&["queue", "note", &format!("{data}\n")], more].concat()).ok()
-}
-
-fn queue_lines(db: &TestDb, lines: &[Value]) -> crate::support::Ended {
-    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
-    db.cli().stdin(text.join("\n")).run(&["queue", "--batch", "-", "--json"])
-}
-
-fn tick(db: &TestDb) {
-    let _ = db.cli().run(&["tick"]).ok();
 }
 
 each_engine! {

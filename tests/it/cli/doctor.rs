@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use taskqueue_process::identities::identity::ProcessIdentity;
 
-use super::{ECHO, shell_class, signal, wait_for_file};
+use super::{ECHO, queue, shell_class, signal, wait_for_file};
 use crate::conformance::fixture::sql_now;
 use crate::each_engine;
 use crate::races::stage::shorten_leases;
@@ -42,10 +42,6 @@ fn expect(db: &TestDb, trouble: &str, message: &str, remedy: &str) {
     assert!(finding["remedy"].as_str().unwrap().contains(remedy), "{remedy}: {finding}");
     let text = db.cli().run(&["doctor"]).stdout;
     assert!(text.contains(message) && text.contains(remedy), "{text}");
-}
-
-fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
-    db.cli().run(&[&["queue", class], more].concat()).ok()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{ECHO, error_and_hint, shell_class, signal, task, wait_for_file, write};
+use super::{ECHO, error_and_hint, queue, shell_class, signal, task, wait_for_file, write};
 use crate::conformance::fixture::{allow_unknown_statuses, insert_runner};
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
@@ -15,10 +15,6 @@ fn configure(db: &TestDb) {
     let slow = format!("cd {}; echo on > began; until test -e go; do sleep 0.02; done", db.home().display());
     let (slow, bad) = (shell_class(db, "slow", &slow), shell_class(db, "bad", "echo no such box >&2; exit 65"));
     db.configure(&format!("{ECHO}{slow}{bad}"));
-}
-
-fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
-    db.cli().run(&[&["queue", class], more].concat()).ok()
 }
 
 /// Queues a task and creates its run.

@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{shell_class, signal, task, write};
+use super::{count_notices, shell_class, signal, task, write};
 use crate::conformance::fixture::sql_now;
 use crate::each_engine;
 use crate::support::cli::finish;
@@ -25,10 +25,6 @@ fn warning(id: &str) -> String {
         "warning: task {id} of class work failed and will not be retried: exit:1: no such mailbox; `taskqueue status {id}` has the \
          details\n"
     )
-}
-
-fn notices(db: &TestDb) -> i64 {
-    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\"")
 }
 
 fn unreported(db: &TestDb) -> Value {
@@ -54,7 +50,7 @@ each_engine! {
         assert_eq!((&found["count"]["count"], &found["level"]), (&1.into(), &"warning".into()));
         assert_eq!(found["message"], "1 task will not be retried, and the failure was not reported yet");
         assert_eq!(db.cli().run(&["create-runs"]).stderr, warning(&id));
-        assert_eq!((unreported(db), finding(db), notices(db)), (0.into(), None, 0));
+        assert_eq!((unreported(db), finding(db), count_notices(db)), (0.into(), None, 0));
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "");
     }
 
@@ -83,13 +79,13 @@ each_engine! {
         db.configure(&shell_class(db, "work", WORK));
         let first = exhaust(db, "work");
         let worker = db.cli().spawn(&["work"]);
-        wait_until("the worker has printed the first failure", || notices(db) == 0);
+        wait_until("the worker has printed the first failure", || count_notices(db) == 0);
         let second = db.cli().run(&["queue", "work", "--max-retries", "1"]).ok();
         wait_until("the second task has failed", || task(db, &second)["is_exhausted"] == true);
         signal(&worker, Signal::TERM);
         let ended = finish(worker);
         assert_eq!((ended.code, ended.stderr), (Some(0), warning(&first) + &warning(&second)));
-        assert_eq!(notices(db), 0);
+        assert_eq!(count_notices(db), 0);
     }
 
     fn a_quarantined_task_is_printed_as_such(db) {
@@ -109,7 +105,7 @@ each_engine! {
         let printed = db.cli().run(&["create-runs"]).stderr;
         assert_eq!(printed.lines().count(), 51, "{printed}");
         assert!(printed.ends_with("\nwarning: and 10 more; `taskqueue failures` shows them\n"), "{printed}");
-        assert_eq!((notices(db), db.cli().run(&["create-runs"]).stderr.as_str()), (0, ""));
+        assert_eq!((count_notices(db), db.cli().run(&["create-runs"]).stderr.as_str()), (0, ""));
     }
 
     fn a_failure_message_cannot_write_lines_or_control_the_terminal(db) {
@@ -135,7 +131,7 @@ each_engine! {
         db.cli().run(&["retry", &id]).ok();
         assert_eq!(unreported(db), 0);
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "1 run created\n");
-        assert_eq!(notices(db), 0);
+        assert_eq!(count_notices(db), 0);
         // It fails for the last time again, and is printed once.
         db.cli().run(&["process-run", "--drain"]).ok();
         assert_eq!(db.cli().run(&["create-runs"]).stderr, warning(&id));

@@ -99,7 +99,28 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{TestDb, wait_until};
+use crate::support::{Ended, TestDb, wait_until};
+
+/// Queues a task with these options, and returns its id.
+pub(crate) fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
+    db.cli().run(&[&["queue", class], more].concat()).ok()
+}
+
+/// Queues a batch of these lines.
+pub(crate) fn queue_lines(db: &TestDb, lines: &[Value]) -> Ended {
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    db.cli().stdin(text.join("\n")).run(&["queue", "--batch", "-", "--json"])
+}
+
+/// Creates the runs of due tasks and processes them.
+pub(crate) fn tick(db: &TestDb) {
+    let _ = db.cli().run(&["tick"]).ok();
+}
+
+/// Returns the number of notices that were not sent yet.
+pub(crate) fn count_notices(db: &TestDb) -> i64 {
+    db.number("SELECT COUNT(*) AS value FROM \"TaskQueueNotices\"")
+}
 
 /// Returns the table of a class whose handler is this shell script. `sh` reads the script: executing the file could fail,
 /// because a fork of another test thread may still have it open for writing.

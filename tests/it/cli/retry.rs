@@ -4,7 +4,7 @@ use taskqueue_domain::task::ids::TaskId;
 use taskqueue_engine::change::retry::{RetryOptions, retry_tasks, retryable};
 
 use super::{ECHO, detail, due_from, error_and_hint, process, shell_class, task};
-use crate::conformance::fixture::willing;
+use crate::conformance::fixture::{make_due, willing};
 use crate::each_engine;
 use crate::support::TestDb;
 
@@ -24,15 +24,9 @@ fn waited(db: &TestDb, id: &str, secs: i64) {
     assert!((secs..=secs + secs / 10 + 1).contains(&waited), "{waited} instead of {secs}");
 }
 
-fn make_due(db: &TestDb, id: &str) {
-    db.execute(&format!(
-        "UPDATE \"TaskQueue\" SET \"NextAttemptOn\" = NULL, \"ScheduledOn\" = '2020-01-01 00:00:00' WHERE \"Id\" = {id}"
-    ));
-}
-
 fn crash(db: &TestDb, times: usize) {
     for _ in 0..times {
-        make_due(db, "1");
+        make_due(db, TaskId(1));
         db.cli().run(&["tick"]).ok();
     }
 }
@@ -70,7 +64,7 @@ each_engine! {
         process(db, "work", "{}");
         waited(db, "1", 60);
         for _ in 0..2 {
-            make_due(db, "1");
+            make_due(db, TaskId(1));
             db.cli().run(&["tick"]).ok();
             waited(db, "1", 3_600);
         }

@@ -7,21 +7,13 @@ use taskqueue_domain::run::transition::RunEvent;
 use taskqueue_domain::task::ids::TaskId;
 
 use super::{ECHO, detail, error_and_hint, is_alive, shell_class, signal, task, wait_for_file};
-use crate::conformance::fixture::{claim, claim_as, create, dead_process, ending, last_run, reference, willing};
+use crate::conformance::fixture::{claim, claim_as, create, dead_process, ending, last_run, plan, reference, willing};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
 const REPLACING: &str = "[schedule.poll]\nclass = \"work\"\nevery = \"0 0 29 2 *\"\noverlap = \"replace\"\n";
 const REASON: &str = "replaced: the next time of schedule 1 (poll) has come";
-
-/// Moves the planned time of a task to a year.
-fn plan(db: &TestDb, id: i64, year: u32) {
-    db.execute(&format!(
-        "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00.000000', \"ScheduledOn\" = '{year}-02-29 00:00:00.000000'
-         WHERE \"Id\" = {id}"
-    ));
-}
 
 /// Returns the kind and the reason of each event of a task.
 fn events(db: &TestDb, id: &str) -> Vec<(String, Value)> {
@@ -44,11 +36,11 @@ each_engine! {
     fn a_task_that_has_not_started_is_cancelled_at_the_next_time(db) {
         db.configure(&format!("{}{REPLACING}", shell_class(db, "work", "exit 1")));
         create_runs(db);
-        plan(db, 1, 2024);
+        plan(db, TaskId(1), 2024);
         // The next time is in 2028.
         assert_eq!((&create_runs(db)["replaced"], statuses(db).len()), (&0.into(), 1));
         assert!(task(db, "1")["current_run_id"].is_i64());
-        plan(db, 1, 2020);
+        plan(db, TaskId(1), 2020);
         assert_eq!(db.cli().run(&["create-runs"]).stderr, "1 task cancelled, because the next time of the schedule has come\n");
         let after = detail(db, "1");
         assert_eq!((&after["task"]["status"], &after["runs"][0]["error_message"]), (&"cancelled".into(), &REASON.into()));
@@ -61,12 +53,12 @@ each_engine! {
         // A task that waits for its retry, and then one that has no run.
         db.cli().run(&["process-run"]).ok();
         assert_eq!(task(db, "2")["status"], "failed");
-        plan(db, 2, 2016);
+        plan(db, TaskId(2), 2016);
         assert_eq!(create_runs(db)["replaced"], 1);
         db.cli().run(&["schedule", "pause", "poll"]).ok();
         assert_eq!((&create_runs(db)["replaced"], &task(db, "3")["current_run_id"]), (&0.into(), &Value::Null));
         db.cli().run(&["schedule", "resume", "poll"]).ok();
-        plan(db, 3, 2012);
+        plan(db, TaskId(3), 2012);
         assert_eq!((&create_runs(db)["replaced"], statuses(db)), (&1.into(), ["cancelled", "cancelled", "cancelled", "scheduled"].map(str::to_owned).to_vec()));
         assert_eq!(task(db, "4")["schedule"]["planned_on"], "2024-02-29T00:00:00Z");
         assert!(events(db, "3").contains(&("cancelled".to_owned(), REASON.into())));
@@ -76,13 +68,13 @@ each_engine! {
     fn r9_a_task_that_names_a_run_that_is_not_open_stops_no_create_runs(db) {
         db.configure(&format!("{}{REPLACING}", shell_class(db, "work", "exit 1")));
         create_runs(db);
-        plan(db, 1, 2024);
+        plan(db, TaskId(1), 2024);
         db.cli().run(&["queue", "work", "--every", "0 0 29 2 *", "--overlap", "replace"]).ok();
         create_runs(db);
         db.cli().run(&["process-run"]).ok();
         db.execute("UPDATE \"TaskQueue\" SET \"CurrentRunId\" = 4711 WHERE \"Id\" = 1");
-        plan(db, 1, 2020);
-        plan(db, 2, 2020);
+        plan(db, TaskId(1), 2020);
+        plan(db, TaskId(2), 2020);
         db.cli().run(&["queue", "work"]).ok();
         let report = create_runs(db);
         assert_eq!((&report["replaced"], task(db, "3")["current_run_id"].is_i64()), (&1.into(), true), "{report}");
@@ -94,10 +86,10 @@ each_engine! {
         db.configure(&format!("{}{REPLACING}", shell_class(db, "work", "true")));
         create_runs(db);
         let mut ctx = willing(db);
-        plan(db, 1, 2024);
+        plan(db, TaskId(1), 2024);
         create(&mut ctx);
         let run = claim(&mut ctx.store).unwrap();
-        plan(db, 1, 2020);
+        plan(db, TaskId(1), 2020);
         assert_eq!(create(&mut ctx).replaced, 1);
         // No second request, and no task beside it.
         assert_eq!((create(&mut ctx).replaced, statuses(db)), (0, vec!["processing".to_owned()]));
@@ -112,13 +104,13 @@ each_engine! {
         // The transaction that ended the run has created the next one. Its runner dies after it was asked to end.
         let next = claim_as(&mut ctx.store, &dead_process()).unwrap();
         assert_eq!((next.task_id, next.planned_on.to_rfc3339()), (TaskId(2), "2024-02-29T00:00:00+00:00".to_owned()));
-        plan(db, 2, 2016);
+        plan(db, TaskId(2), 2016);
         ctx.store.replace_overdue_tasks().unwrap();
         assert!(create(&mut ctx).rescue.rescued[0].is_cancelled);
         assert_eq!((last_run(db, TaskId(2)).status.to_string().as_str(), statuses(db)), ("cancelled", ["cancelled", "cancelled", "scheduled"].map(str::to_owned).to_vec()));
         // A run that succeeded nevertheless has succeeded.
         let run = claim(&mut ctx.store).unwrap();
-        plan(db, 3, 2012);
+        plan(db, TaskId(3), 2012);
         create(&mut ctx);
         ctx.store.end_run(&reference(&run), &ending(RunEvent::Succeed)).unwrap();
         assert_eq!(statuses(db), ["cancelled", "cancelled", "success", "scheduled"]);
@@ -134,10 +126,10 @@ each_engine! {
         let argv = ["/bin/sh", db.home().join("work.sh").to_str().unwrap()].map(str::to_owned);
         let add = ["schedule", "add", "poll", "0 0 29 2 *", "--tz", "UTC", "--overlap", "replace", "--", &argv[0], &argv[1]];
         db.cli().run(&add).ok();
-        plan(db, 1, 2024);
+        plan(db, TaskId(1), 2024);
         let worker = db.cli().spawn(&["work", "--slots", "2"]);
         let first = wait_for_file(db, "pid-1");
-        plan(db, 1, 2020);
+        plan(db, TaskId(1), 2020);
         let second = wait_for_file(db, "pid-2");
         assert!(!is_alive(&first) && is_alive(&second));
         assert_eq!(events(db, "1"), [("cancel-requested".to_owned(), REASON.into())]);

@@ -2,21 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{ECHO, count_tasks, detail, error_and_hint, shell_class, task};
+use super::{ECHO, count_tasks, detail, error_and_hint, queue_lines, shell_class, task, tick};
 use crate::each_engine;
 use crate::support::{Ended, TestDb};
 
 fn unique(db: &TestDb, key: &str, more: &[&str]) -> Ended {
     db.cli().run(&[&["queue", "echo", "--unique", key], more].concat())
-}
-
-fn queue_lines(db: &TestDb, lines: &[Value]) -> Ended {
-    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
-    db.cli().stdin(text.join("\n")).run(&["queue", "--batch", "-", "--json"])
-}
-
-fn tick(db: &TestDb) {
-    let _ = db.cli().run(&["tick"]).ok();
 }
 
 each_engine! {

@@ -2,17 +2,13 @@
 
 use rustix::process::Signal;
 
-use super::{ECHO, error_and_hint, shell_class, signal};
+use super::{ECHO, error_and_hint, queue, shell_class, signal};
 use crate::each_engine;
 use crate::support::cli::finish;
 use crate::support::{TestDb, wait_until};
 
 fn configure(db: &TestDb) {
     db.configure(&format!("{ECHO}{}", shell_class(db, "bad", "exit 65")));
-}
-
-fn queue(db: &TestDb, class: &str, more: &[&str]) -> String {
-    db.cli().run(&[&["queue", class], more].concat()).ok()
 }
 
 each_engine! {

@@ -141,6 +141,14 @@ pub fn make_due(db: &TestDb, id: TaskId) {
     ));
 }
 
+/// Moves the planned time of a task to a year.
+pub fn plan(db: &TestDb, id: TaskId, year: u32) {
+    db.execute(&format!(
+        "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00.000000', \"ScheduledOn\" = '{year}-02-29 00:00:00.000000'
+         WHERE \"Id\" = {id}"
+    ));
+}
+
 /// Returns the time of the engine's clock plus this many seconds, as SQL.
 pub fn sql_now(engine: EngineUnderTest, plus_secs: i64) -> String {
     match engine {

@@ -14,7 +14,7 @@ use crate::support::{EngineUnderTest, TestDb};
 /// Longer than any operation in this file.
 const LONG: Duration = Duration::from_secs(60);
 
-fn connect(db: &TestDb) -> TaskQueue {
+pub(super) fn connect(db: &TestDb) -> TaskQueue {
     TaskQueue::connect(db.url_text()).unwrap().spool(db.home().join("spool"))
 }
 

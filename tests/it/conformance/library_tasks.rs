@@ -9,12 +9,8 @@ use taskqueue::{
 };
 
 use super::fixture::{create, willing};
+use super::library_claims::connect;
 use crate::each_engine;
-use crate::support::TestDb;
-
-fn connect(db: &TestDb) -> TaskQueue {
-    TaskQueue::connect(db.url_text()).unwrap().spool(db.home().join("spool"))
-}
 
 fn queue_one(queue: &TaskQueue, class: &str) -> TaskId {
     queue.queue(NewTask::new(class)).unwrap().id

@@ -37,14 +37,6 @@ fn queue_with_key(ctx: &mut Context) -> TaskId {
     queue_task(ctx, TaskRequest { unique: Some("k".into()), ..request("work") }, ClassCheck::AnyName).unwrap()
 }
 
-/// Moves the planned time of a task into the past.
-fn plan(db: &TestDb, id: TaskId, year: u32) {
-    db.execute(&format!(
-        "UPDATE \"TaskQueue\" SET \"PlannedOn\" = '{year}-02-29 00:00:00.000000', \"ScheduledOn\" = '{year}-02-29 00:00:00.000000'
-         WHERE \"Id\" = {id}"
-    ));
-}
-
 fn next_leap_day(now: DateTime<Utc>) -> DateTime<Utc> {
     Recurrence::parse(LEAP_DAYS, "UTC", "all").unwrap().next_after(now).unwrap()
 }

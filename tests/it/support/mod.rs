@@ -10,9 +10,16 @@ mod spare;
 pub mod standby;
 pub mod wait;
 
+use std::path::{Path, PathBuf};
+
 pub use self::cli::{Cli, Ended};
 pub use self::db::{EngineUnderTest, TestDb};
 pub use self::wait::wait_until;
+
+/// Returns the path of a file of contrib.
+pub fn contrib(name: &str) -> PathBuf {
+    Path::new(env!("REPOSITORY_DIR")).join("contrib").join(name)
+}
 
 /// Creates a module with one test for each engine from a function that takes `&TestDb`.
 #[macro_export]
