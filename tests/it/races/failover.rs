@@ -108,9 +108,7 @@ each_server! {
             // The users of the other tests may write everywhere; the text of the error above is MySQL's.
             return;
         }
-        let stage = Stage::new(db, false);
-        db.cli().run(&["queue", "stage"]).ok();
-        db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let outage = Proxy::start("127.0.0.1", db.url_text());
         let runner = db.cli().env("TASKQUEUE_DATABASE_URL", &outage.url).spawn(&["process-run"]);
         let handler = stage.actor("handler");
@@ -134,9 +132,7 @@ each_server! {
         let own = OwnServer::start(db.engine);
         for (name, is_killed) in [("stopped", false), ("killed", true)] {
             let own_db = TestDb::on_server(db.engine, &own.url, name);
-            let stage = Stage::new(&own_db, false);
-            own_db.cli().run(&["queue", "stage"]).ok();
-            own_db.cli().run(&["create-runs"]).ok();
+            let stage = Stage::with_run(&own_db);
             let (runner, handler) = start_runner(&own_db, &stage);
             if is_killed { own.kill() } else { own.halt() }
             // The handler ends while no server is available.

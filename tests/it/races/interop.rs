@@ -80,9 +80,7 @@ fn successes_of(db: &TestDb, count: i64) {
 
 each_engine! {
     fn a_connection_cut_while_the_handler_works_is_remade_and_records_once(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (runner, _) = start_runner(db, &stage);
         break_connections(db);
         let _go = stage.go();
@@ -117,9 +115,7 @@ each_engine! {
     }
 
     fn a_server_that_restarts_while_a_handler_works_gets_the_result_later(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         if db.engine == EngineUnderTest::Sqlite {
             // SQLite cannot restart; another process holds its only lock meanwhile.
             let (runner, handler) = start_runner(db, &stage);

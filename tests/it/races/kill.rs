@@ -142,9 +142,7 @@ each_engine! {
     }
 
     fn a_runner_that_is_a_zombie_counts_as_dead(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (mut runner, handler) = start_runner(db, &stage);
         runner.kill().unwrap();
         let stat = format!("/proc/{}/stat", runner.id());
@@ -157,9 +155,7 @@ each_engine! {
     }
 
     fn an_innocent_process_with_reused_pids_of_runner_and_handler_survives(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (mut runner, handler) = start_runner(db, &stage);
         runner.kill().unwrap();
         runner.wait().unwrap();
@@ -181,9 +177,7 @@ each_engine! {
     }
 
     fn a_process_that_really_got_the_pid_of_a_dead_runner_survives(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         // A separate PID namespace, in which the next PID can be chosen. The kernel counts start times in hundredths of a
         // second. The script waits for the next tick, because otherwise the runner and the other process would be the same
         // process. create-runs itself gets an unused PID.
@@ -406,9 +400,7 @@ each_engine! {
     }
 
     fn a_living_runner_keeps_its_run_whatever_create_runs_does(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (runner, handler) = start_runner(db, &stage);
         for _ in 0..3 {
             let ended = db.cli().run(&["create-runs"]);

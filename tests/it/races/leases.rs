@@ -38,9 +38,7 @@ fn error_of_first_run(db: &TestDb) -> String {
 each_engine! {
     fn a_handler_that_works_for_longer_than_a_lease_keeps_its_run(db) {
         shorten_leases(db);
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (runner, _) = start_runner(db, &stage);
         let heartbeat = "SELECT CAST(\"HeartbeatOn\" AS CHAR(40)) AS value FROM \"TaskQueueRunners\"";
         let mut seen = vec![(column(db, "LeaseExpiresOn"), db.text(heartbeat))];
@@ -222,9 +220,7 @@ each_engine! {
 
     fn a_clock_that_was_set_forward_takes_no_run_from_a_living_runner(db) {
         db.cli().run(&["setting", "set", "TaskQueueLeaseRenewal", "4"]).ok();
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (runner, handler) = start_runner(db, &stage);
         // The others use a lease that counts soon after the start of a server; the runner keeps its own.
         shorten_leases(db);
@@ -247,9 +243,7 @@ each_engine! {
     }
 
     fn a_lease_from_a_clock_that_was_ahead_does_not_protect_a_stopped_runner(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (runner, handler) = start_runner(db, &stage);
         shorten_leases(db);
         freeze(db, &runner);

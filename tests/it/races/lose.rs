@@ -149,9 +149,7 @@ each_engine! {
     }
 
     fn a_result_after_the_rescue_is_kept_as_an_event_and_changes_no_row(db) {
-        let stage = Stage::new(db, false);
-        let _ = db.cli().run(&["queue", "stage"]).ok();
-        let _ = db.cli().run(&["create-runs"]).ok();
+        let stage = Stage::with_run(db);
         let (runner, handler) = start_runner(db, &stage);
         end_lease(db);
         // From another PID namespace, as from another host: from there this handler cannot be seen or ended.

@@ -39,6 +39,14 @@ impl Stage {
         Self { directory }
     }
 
+    /// Does the same without processes that escape, queues a task, and creates its run.
+    pub fn with_run(db: &TestDb) -> Self {
+        let stage = Self::new(db, false);
+        db.cli().run(&["queue", "stage"]).ok();
+        db.cli().run(&["create-runs"]).ok();
+        stage
+    }
+
     /// Returns the process that wrote its PID under this name.
     pub fn actor(&self, name: &str) -> ProcessIdentity {
         let path = self.directory.join(name);
