@@ -1,7 +1,7 @@
 //! Enums whose values are single words in the database, in files and in messages.
 
-/// Declares such an enum, with `ALL` in this order, `as_str`, `parse` and `Display`. With `else`, also `FromStr`, and this message
-/// for a text that is none of the words.
+/// Declares such an enum, with `ALL` in this order, `as_str`, `parse` and `Display`. With `else`, also `FromStr`, and the message
+/// for other texts.
 macro_rules! words {
     (
         $(#[$of_enum:meta])*

@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::handler_finish::{HandlerFinish, storable};
-use super::in_process::HandlerThread;
+use super::in_process::{HandlerThread, run_at};
 use super::live_run::{LiveRun, RustRun};
 use super::run_listener::{RunListener, RunOutcome};
 use super::unsaved::Unsaved;
@@ -61,8 +61,8 @@ pub(crate) fn execute(
         RunWork::Program(context) => return run_program(policy, run, context, socket, live),
     };
     let mut rust = rust_run(policy, run, live);
-    let overrun = policy.handlers.overrun();
-    let finished = match thread.begin(handler, context, rust.desk(), overrun.action) {
+    let (desk, action) = (rust.desk(), policy.handlers.overrun().action);
+    let finished = match thread.begin(move || run_at(&desk, handler.as_ref(), &context, action)) {
         Ok(()) => rust.watch(),
         Err(error) => no_thread(run, &error),
     };

@@ -2,13 +2,10 @@
 //! not end. A thread that was left behind exits after its handler, and the next run gets a new one.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::desk::{Desk, run_at};
-use crate::handler::overrun::OverrunAction;
-use crate::handler::{RunContext, TaskHandler};
+type Job = Box<dyn FnOnce() + Send>;
 
 /// Starts a thread when the first handler runs.
 #[derive(Default)]
@@ -16,27 +13,14 @@ pub(crate) struct HandlerThread {
     jobs: Option<Sender<Job>>,
 }
 
-struct Job {
-    handler: Arc<dyn TaskHandler>,
-    context: RunContext,
-    desk: Arc<Desk>,
-    action: OverrunAction,
-}
-
 impl HandlerThread {
     /// Begins a run.
     ///
     /// # Errors
     /// Returns an error if no thread can be started.
-    pub(crate) fn begin(
-        &mut self,
-        handler: Arc<dyn TaskHandler>,
-        context: RunContext,
-        desk: Arc<Desk>,
-        action: OverrunAction,
-    ) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let jobs = self.jobs.take().map_or_else(start, Ok)?;
-        jobs.send(Job { handler, context, desk, action }).map_err(io::Error::other)?;
+        jobs.send(Box::new(job)).map_err(|error| io::Error::other(error.to_string()))?;
         self.jobs = Some(jobs);
         Ok(())
     }
@@ -54,7 +38,7 @@ fn start() -> io::Result<Sender<Job>> {
 }
 
 fn work(jobs: &Receiver<Job>) {
-    while let Ok(Job { handler, context, desk, action }) = jobs.recv() {
-        run_at(&desk, handler.as_ref(), &context, action);
+    while let Ok(job) = jobs.recv() {
+        job();
     }
 }
