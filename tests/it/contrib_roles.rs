@@ -456,23 +456,6 @@ fn the_script_of_the_roles_revokes_create_on_the_schema_of_the_tables() {
     });
 }
 
-/// It migrates.
-#[test]
-fn the_script_of_the_roles_leaves_create_to_the_owner_of_the_tables() {
-    on(EngineUnderTest::Postgres, |db| {
-        make_roles(db);
-        let owner = Person::with_role(db, "taskqueue_admin");
-        db.execute(&format!("ALTER TABLE \"TaskQueue\" OWNER TO \"{}\"", owner.name()));
-        make_roles(db);
-        owner.raw().execute("CREATE TABLE public.t (c int)");
-        db.execute(&format!(
-            "REASSIGN OWNED BY \"{}\" TO CURRENT_USER; DROP OWNED BY \"{}\"",
-            owner.name(),
-            owner.name()
-        ));
-    });
-}
-
 test_on! { [mariadb Mariadb, mysql Mysql] the_queueing_role_executes_the_documented_sql_of_unique_tasks db {
     make_roles(db);
     let shop = Person::with_role(db, "taskqueue_enqueue");
