@@ -8,7 +8,6 @@ mod events;
 mod messages;
 mod new_task;
 mod selection;
-mod setters;
 mod task_queue;
 mod transaction;
 mod typed;

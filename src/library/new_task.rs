@@ -6,7 +6,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use super::error::Error;
-use super::setters::setters;
 use taskqueue_domain::task::expiry::Expiry;
 use taskqueue_domain::task::ids::TaskId;
 use taskqueue_domain::task::new_task::TaskRequest;
@@ -52,87 +51,139 @@ impl NewTask {
         Ok(self.json(serde_json::to_string(value).map_err(Error::Json)?))
     }
 
-    setters! {
-        /// Sets the data as JSON text, which is stored byte for byte.
-        pub fn json(mut self, text: impl Into<String>) { self.request.data = Some(text.into()) }
+    /// Sets the data as JSON text, which is stored byte for byte.
+    pub fn json(mut self, text: impl Into<String>) -> Self {
+        self.request.data = Some(text.into());
+        self
+    }
 
-        /// Processes it no earlier than this.
-        pub fn at(mut self, instant: impl Into<DateTime<Utc>>) { self.request.scheduled_on = Some(instant.into()) }
+    /// Processes it no earlier than this.
+    pub fn at(mut self, instant: impl Into<DateTime<Utc>>) -> Self {
+        self.request.scheduled_on = Some(instant.into());
+        self
+    }
 
-        /// Processes it no earlier than this long from now, by the clock of the database.
-        pub fn delay(mut self, delay: Duration) { self.delay = Some(delay) }
+    /// Processes it no earlier than this long from now, by the clock of the database.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
 
-        /// Does not start it this long after its time or later: it then ends with the status `expired`. Rounded up to whole
-        /// seconds.
-        pub fn expires(mut self, time: Duration) { self.request.expires = Some(Expiry::After(whole_secs(time))) }
+    /// Does not start it this long after its time or later: it then ends with the status `expired`. Rounded up to whole seconds.
+    pub fn expires(mut self, time: Duration) -> Self {
+        self.request.expires = Some(Expiry::After(whole_secs(time)));
+        self
+    }
 
-        /// Does not start it at or after this time.
-        pub fn expires_at(mut self, instant: impl Into<DateTime<Utc>>) {
-            self.request.expires = Some(Expiry::At(instant.into()));
-        }
+    /// Does not start it at or after this time.
+    pub fn expires_at(mut self, instant: impl Into<DateTime<Utc>>) -> Self {
+        self.request.expires = Some(Expiry::At(instant.into()));
+        self
+    }
 
-        /// Sets the number of failed attempts after which the task is exhausted; the default is the setting TaskQueueMaxRetries.
-        pub fn max_retries(mut self, count: u32) { self.request.max_retries = Some(count.into()) }
+    /// Sets the number of failed attempts after which the task is exhausted; the default is the setting TaskQueueMaxRetries.
+    pub fn max_retries(mut self, count: u32) -> Self {
+        self.request.max_retries = Some(count.into());
+        self
+    }
 
-        /// Sets the timeout: how long an attempt may run without an end or a report. Rounded up to whole seconds.
-        pub fn timeout(mut self, timeout: Duration) { self.request.timeout_secs = Some(whole_secs(timeout)) }
+    /// Sets the timeout: how long an attempt may run without an end or a report. Rounded up to whole seconds.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.request.timeout_secs = Some(whole_secs(timeout));
+        self
+    }
 
-        /// Sets the priority: -1000 to 1000, higher first.
-        pub fn priority(mut self, priority: i32) { self.request.priority = Some(priority.into()) }
+    /// Sets the priority: -1000 to 1000, higher first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.request.priority = Some(priority.into());
+        self
+    }
 
-        /// Sets the delays before retries, as `queue --backoff` takes them.
-        pub fn backoff(mut self, waits: impl Into<String>) { self.request.backoff = Some(waits.into()) }
+    /// Sets the delays before retries, as `queue --backoff` takes them.
+    pub fn backoff(mut self, waits: impl Into<String>) -> Self {
+        self.request.backoff = Some(waits.into());
+        self
+    }
 
-        /// Waits until these tasks have succeeded too.
-        pub fn after(mut self, tasks: impl IntoIterator<Item = TaskId>) { self.request.after.extend(tasks) }
+    /// Waits until these tasks have succeeded too.
+    pub fn after(mut self, tasks: impl IntoIterator<Item = TaskId>) -> Self {
+        self.request.after.extend(tasks);
+        self
+    }
 
-        /// Waits until these tasks are finished too, in whatever way: succeeded, failed and not retried, cancelled, expired or
-        /// quarantined.
-        pub fn after_any(mut self, tasks: impl IntoIterator<Item = TaskId>) { self.request.after_any.extend(tasks) }
+    /// Waits until these tasks are finished too, in whatever way: succeeded, failed and not retried, cancelled, expired or
+    /// quarantined.
+    pub fn after_any(mut self, tasks: impl IntoIterator<Item = TaskId>) -> Self {
+        self.request.after_any.extend(tasks);
+        self
+    }
 
-        /// Allows at most one live task per class with this key. If there is one already, queueing returns that task.
-        pub fn unique(mut self, key: impl Into<String>) { self.request.unique = Some(key.into()) }
+    /// Allows at most one live task per class with this key. If there is one already, queueing returns that task.
+    pub fn unique(mut self, key: impl Into<String>) -> Self {
+        self.request.unique = Some(key.into());
+        self
+    }
 
-        /// Sets what to do if the key is taken.
-        pub fn on_conflict(mut self, what: OnConflict) { self.request.on_conflict = Some(what) }
+    /// Sets what to do if the key is taken.
+    pub fn on_conflict(mut self, what: OnConflict) -> Self {
+        self.request.on_conflict = Some(what);
+        self
+    }
 
-        /// Keeps its key taken for this time, even if the task finishes earlier.
-        pub fn unique_for(mut self, time: Duration) { self.request.unique_for_secs = Some(whole_secs(time)) }
+    /// Keeps its key taken for this time, even if the task finishes earlier.
+    pub fn unique_for(mut self, time: Duration) -> Self {
+        self.request.unique_for_secs = Some(whole_secs(time));
+        self
+    }
 
-        /// Makes it a child of this task: `parent=ID` selects it, and handlers of that task may read and change it.
-        pub fn parent(mut self, id: TaskId) { self.request.parent_id = Some(id) }
+    /// Makes it a child of this task: `parent=ID` selects it, and handlers of that task may read and change it.
+    pub fn parent(mut self, id: TaskId) -> Self {
+        self.request.parent_id = Some(id);
+        self
+    }
 
-        /// Limits how many tasks with this key run at once, in all classes: one, or the number set by `limit set --key`.
-        pub fn limit_key(mut self, key: impl Into<String>) { self.request.limit_key = Some(key.into()) }
+    /// Limits how many tasks with this key run at once, in all classes: one, or the number set by `limit set --key`.
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.request.limit_key = Some(key.into());
+        self
+    }
 
-        /// Sets a name that lists show, and by which `name=NAME` selects the task; it need not be unique.
-        pub fn name(mut self, name: impl Into<String>) { self.request.name = Some(name.into()) }
+    /// Sets a name that lists show, and by which `name=NAME` selects the task; it need not be unique.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.request.name = Some(name.into());
+        self
+    }
 
-        /// Sets a tag, such as an account. A claim with [`Claim::tag`](crate::Claim::tag) takes only tasks with one tag, and
-        /// `tag=TAG` selects them.
-        pub fn tag(mut self, tag: impl Into<String>) { self.request.tag = Some(tag.into()) }
+    /// Sets a tag, such as an account. A claim with [`Claim::tag`](crate::Claim::tag) takes only tasks with one tag, and
+    /// `tag=TAG` selects them.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.request.tag = Some(tag.into());
+        self
+    }
 
-        /// Sets how long it is kept after it has finished, rounded up to whole seconds. By default, its class or the settings
-        /// apply.
-        pub fn keep(mut self, time: Duration) { self.request.keep_secs = Some(keep_secs(time)) }
+    /// Sets how long it is kept after it has finished, rounded up to whole seconds. By default, its class or the settings
+    /// apply.
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.request.keep_secs = Some(keep_secs(time));
+        self
+    }
 
-        /// Keeps it until it is deleted by a selection.
-        pub fn keep_forever(mut self) { self.request.keep_secs = Some(0) }
+    /// Keeps it until it is deleted by a selection.
+    pub fn keep_forever(mut self) -> Self {
+        self.request.keep_secs = Some(0);
+        self
+    }
 
-        /// Sets how long the results of its runs are kept after each run ends. By default, its class or the setting applies.
-        pub fn keep_results(mut self, time: Duration) { self.request.keep_results_secs = Some(keep_secs(time)) }
+    /// Sets how long the results of its runs are kept after each run ends. By default, its class or the setting applies.
+    pub fn keep_results(mut self, time: Duration) -> Self {
+        self.request.keep_results_secs = Some(keep_secs(time));
+        self
+    }
 
-        /// Keeps the results of its runs as long as the task.
-        pub fn keep_results_forever(mut self) { self.request.keep_results_secs = Some(0) }
-
-        /// Repeats it in this time zone, like `Europe/Berlin` or `UTC`: a cron expression, `15m`, `mon-fri 9:00` or `daily 3:00`.
-        pub fn every(mut self, when: impl Into<String>, zone: impl Into<String>) {
-            self.request.every = Some(when.into());
-            self.request.time_zone = Some(zone.into());
-        }
-
-        /// Sets who queues it; the default is the user of this process.
-        pub fn queued_by(mut self, name: impl Into<String>) { self.queued_by = Some(name.into()) }
+    /// Keeps the results of its runs as long as the task.
+    pub fn keep_results_forever(mut self) -> Self {
+        self.request.keep_results_secs = Some(0);
+        self
     }
 
     /// Sets a value of its metadata, by which it can be selected: `meta.NAME=VALUE`.
@@ -143,6 +194,19 @@ impl NewTask {
         let json = serde_json::to_string(value).map_err(Error::Json)?;
         self.request.meta.set(name, &json).map_err(Error::Input)?;
         Ok(self)
+    }
+
+    /// Repeats it in this time zone, like `Europe/Berlin` or `UTC`: a cron expression, `15m`, `mon-fri 9:00` or `daily 3:00`.
+    pub fn every(mut self, when: impl Into<String>, zone: impl Into<String>) -> Self {
+        self.request.every = Some(when.into());
+        self.request.time_zone = Some(zone.into());
+        self
+    }
+
+    /// Sets who queues it; the default is the user of this process.
+    pub fn queued_by(mut self, name: impl Into<String>) -> Self {
+        self.queued_by = Some(name.into());
+        self
     }
 
     /// Returns true if queueing needs the time of the database's clock.

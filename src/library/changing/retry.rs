@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::library::error::Error;
-use crate::library::setters::setters;
 use taskqueue_domain::limits::limit::Rate;
 
 /// Options for retrying tasks, for [`TaskQueue::retry_with`](crate::TaskQueue::retry_with).
@@ -50,16 +49,23 @@ impl Retry {
         Ok(self)
     }
 
-    setters! {
-        /// Retries only this many of the selected tasks, the oldest.
-        pub fn sample(mut self, count: usize) { self.sample = Some(count) }
+    /// Retries only this many of the selected tasks, the oldest.
+    pub fn sample(mut self, count: usize) -> Self {
+        self.sample = Some(count);
+        self
+    }
 
-        /// Spreads the retries: `count` tasks become due per `time`.
-        pub fn rate(mut self, count: u32, time: Duration) { self.rate = Some((count, time)) }
+    /// Spreads the retries: `count` tasks become due per `time`.
+    pub fn rate(mut self, count: u32, time: Duration) -> Self {
+        self.rate = Some((count, time));
+        self
+    }
 
-        /// Also retries tasks in progress at a claimant: first takes their runs from it, as
-        /// [`TaskQueue::take_back`](crate::TaskQueue::take_back) does.
-        pub fn by_force(mut self) { self.is_by_force = true }
+    /// Also retries tasks in progress at a claimant: first takes their runs from it, as
+    /// [`TaskQueue::take_back`](crate::TaskQueue::take_back) does.
+    pub fn by_force(mut self) -> Self {
+        self.is_by_force = true;
+        self
     }
 
     pub(crate) fn checked_rate(&self) -> Result<Option<Rate>, Error> {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::library::claiming::claimed_run::{ClaimedRun, HeldRun};
 use crate::library::error::Error;
-use crate::library::setters::setters;
 use crate::library::task_queue::TaskQueue;
 use taskqueue_domain::task::choosing::task_choice::TaskChoice;
 use taskqueue_domain::task::ids::{RunId, TaskId};
@@ -46,34 +45,54 @@ impl Claim {
         }
     }
 
-    setters! {
-        /// Accepts only runs of these classes: names, or patterns with `*` and `?`.
-        pub fn classes(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) {
-            self.classes.extend(patterns.into_iter().map(Into::into));
-        }
+    /// Accepts only runs of these classes: names, or patterns with `*` and `?`.
+    pub fn classes(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.classes.extend(patterns.into_iter().map(Into::into));
+        self
+    }
 
-        /// Accepts only the run of this task.
-        pub fn task(mut self, id: TaskId) { self.choice.task = Some(id) }
+    /// Accepts only the run of this task.
+    pub fn task(mut self, id: TaskId) -> Self {
+        self.choice.task = Some(id);
+        self
+    }
 
-        /// Accepts only runs of tasks with this unique key.
-        pub fn unique(mut self, key: impl Into<String>) { self.choice.unique_key = Some(key.into()) }
+    /// Accepts only runs of tasks with this unique key.
+    pub fn unique(mut self, key: impl Into<String>) -> Self {
+        self.choice.unique_key = Some(key.into());
+        self
+    }
 
-        /// Accepts only runs of tasks with this limit key.
-        pub fn limit_key(mut self, key: impl Into<String>) { self.choice.limit_key = Some(key.into()) }
+    /// Accepts only runs of tasks with this limit key.
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.choice.limit_key = Some(key.into());
+        self
+    }
 
-        /// Accepts only runs of tasks with this tag.
-        pub fn tag(mut self, tag: impl Into<String>) { self.choice.tag = Some(tag.into()) }
+    /// Accepts only runs of tasks with this tag.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.choice.tag = Some(tag.into());
+        self
+    }
 
-        /// Claims at most this many runs, 1 to 1000.
-        pub fn count(mut self, count: usize) { self.count = count }
+    /// Claims at most this many runs, 1 to 1000.
+    pub fn count(mut self, count: usize) -> Self {
+        self.count = count;
+        self
+    }
 
-        /// Waits at most this long for a claimable run, or until a [`StopHandle`](crate::StopHandle) stops it. Does not wait for
-        /// a [`task`](Self::task) that has finished or that this claimant has rejected.
-        pub fn wait(mut self, time: Duration) { self.wait = time }
+    /// Waits at most this long for a claimable run, or until a [`StopHandle`](crate::StopHandle) stops it. Does not wait for a
+    /// [`task`](Self::task) that has finished or that this claimant has rejected.
+    pub fn wait(mut self, time: Duration) -> Self {
+        self.wait = time;
+        self
+    }
 
-        /// Sets the claimant's process on this host, as `claim --process` does. When it is dead, its runs are rescued at once. It
-        /// gets TERM when the deadline of a run has passed.
-        pub fn process(mut self, pid: i32) { self.process = Some(pid) }
+    /// Sets the claimant's process on this host, as `claim --process` does. When it is dead, its runs are rescued at once. It
+    /// gets TERM when the deadline of a run has passed.
+    pub fn process(mut self, pid: i32) -> Self {
+        self.process = Some(pid);
+        self
     }
 
     fn to_request(&self) -> EngineResult<Result<ClaimRequest, String>> {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::library::error::Error;
-use crate::library::setters::setters;
 use crate::library::task_queue::TaskQueue;
 use crate::library::working::worker_event::{EventForwarder, OnEvent, WorkerEvent};
 use taskqueue_domain::task::task_class::TaskClass;
@@ -120,59 +119,92 @@ impl Worker {
         })
     }
 
-    setters! {
-        /// Adds a class; a later handler of the same class replaces an earlier one. Runs of other classes are left to other
-        /// runners.
-        pub fn class(mut self, name: impl Into<String>, handler: impl TaskHandler + 'static) {
-            self.registry.register(name, handler);
-        }
+    /// Adds a class; a later handler of the same class replaces an earlier one. Runs of other classes are left to other
+    /// runners.
+    pub fn class(mut self, name: impl Into<String>, handler: impl TaskHandler + 'static) -> Self {
+        self.registry.register(name, handler);
+        self
+    }
 
-        /// Sets how many runs are executed at once, 1 or more.
-        pub fn slots(mut self, count: usize) { self.options.slots = count }
+    /// Sets how many runs are executed at once, 1 or more.
+    pub fn slots(mut self, count: usize) -> Self {
+        self.options.slots = count;
+        self
+    }
 
-        /// Sets what happens when a handler does not end although it must: after its timeout, when the lease of its run has
-        /// expired, or when the time to stop has passed. By default its thread is left behind.
-        pub fn on_overrun(mut self, action: OverrunAction) { self.registry.overrun.action = action }
+    /// Sets what happens when a handler does not end although it must: after its timeout, when the lease of its run has
+    /// expired, or when the time to stop has passed. By default its thread is left behind.
+    pub fn on_overrun(mut self, action: OverrunAction) -> Self {
+        self.registry.overrun.action = action;
+        self
+    }
 
-        /// Sets how long a handler may continue after it was asked to end; 10 seconds by default.
-        pub fn overrun_grace(mut self, time: Duration) { self.registry.overrun.grace = time }
+    /// Sets how long a handler may continue after it was asked to end; 10 seconds by default.
+    pub fn overrun_grace(mut self, time: Duration) -> Self {
+        self.registry.overrun.grace = time;
+        self
+    }
 
-        /// Sets how many threads may be left behind before nothing more is claimed, 1 or more; by default one for each slot. The
-        /// worker claims again when some of them have ended.
-        pub fn max_left_behind(mut self, threads: usize) { self.registry.overrun.most = Some(threads) }
+    /// Sets how many threads may be left behind before nothing more is claimed, 1 or more; by default one for each slot. The
+    /// worker claims again when some of them have ended.
+    pub fn max_left_behind(mut self, threads: usize) -> Self {
+        self.registry.overrun.most = Some(threads);
+        self
+    }
 
-        /// Sets the name that `taskqueue runner` shows, and that `pause`, `drain` and `stop` take; the default is host and
-        /// process id.
-        pub fn name(mut self, name: impl Into<String>) { self.name = Some(name.into()) }
+    /// Sets the name that `taskqueue runner` shows, and that `pause`, `drain` and `stop` take; the default is host and process
+    /// id.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
 
-        /// Ends after this many runs.
-        pub fn max_runs(mut self, count: u64) { self.options.max_runs = Some(count) }
+    /// Ends after this many runs.
+    pub fn max_runs(mut self, count: u64) -> Self {
+        self.options.max_runs = Some(count);
+        self
+    }
 
-        /// Starts no run after this time, and ends.
-        pub fn max_time(mut self, time: Duration) { self.options.max_time = Some(time) }
+    /// Starts no run after this time, and ends.
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.options.max_time = Some(time);
+        self
+    }
 
-        /// Ends after being idle for this long; with zero, as soon as nothing is left.
-        pub fn idle_exit(mut self, time: Duration) { self.options.idle_exit = Some(time) }
+    /// Ends after being idle for this long; with zero, as soon as nothing is left.
+    pub fn idle_exit(mut self, time: Duration) -> Self {
+        self.options.idle_exit = Some(time);
+        self
+    }
 
-        /// Sets how long the runs in progress may continue after a stop; by default as long as they need. After that, their
-        /// handlers are asked to end, and the runs are released.
-        pub fn stop_wait(mut self, time: Duration) { self.options.stop_wait = time }
+    /// Sets how long the runs in progress may continue after a stop; by default as long as they need. After that, their
+    /// handlers are asked to end, and the runs are released.
+    pub fn stop_wait(mut self, time: Duration) -> Self {
+        self.options.stop_wait = time;
+        self
+    }
 
-        /// Sets the directory on the local disk, created if needed, that keeps the end of a run until the database has it. So the
-        /// end survives a crash of the program. The default is that of the command line: `taskqueue/spool` under
-        /// `$XDG_STATE_HOME`. All programs that process runs on a host as the same user should use the same one: a rescue reads
-        /// there what a dead program had begun and ended.
-        pub fn spool(mut self, directory: impl Into<PathBuf>) { self.spool = Some(directory.into()) }
+    /// Sets the directory on the local disk, created if needed, that keeps the end of a run until the database has it. So the
+    /// end survives a crash of the program. The default is that of the command line: `taskqueue/spool` under `$XDG_STATE_HOME`.
+    /// All programs that process runs on a host as the same user should use the same one: a rescue reads there what a dead
+    /// program had begun and ended.
+    pub fn spool(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.spool = Some(directory.into());
+        self
+    }
 
-        /// Calls this with each event, in a thread for which all slots wait: it should return soon.
-        pub fn on_event(mut self, on_event: impl FnMut(WorkerEvent<'_>) + Send + 'static) {
-            self.on_event = Box::new(on_event);
-        }
+    /// Calls this with each event, in a thread for which all slots wait: it should return soon.
+    pub fn on_event(mut self, on_event: impl FnMut(WorkerEvent<'_>) + Send + 'static) -> Self {
+        self.on_event = Box::new(on_event);
+        self
+    }
 
-        /// Handles INT and TERM of the process while the worker runs. The first one stops the worker like its handle; a second
-        /// one gives up on handlers that are still running, after 2 seconds at most. After the worker has ended, the process
-        /// ignores these signals.
-        pub fn follow_signals(mut self) { self.follows_signals = true }
+    /// Handles INT and TERM of the process while the worker runs. The first one stops the worker like its handle; a second one
+    /// gives up on handlers that are still running, after 2 seconds at most. After the worker has ended, the process ignores
+    /// these signals.
+    pub fn follow_signals(mut self) -> Self {
+        self.follows_signals = true;
+        self
     }
 
     /// Returns a handle that stops the worker from any thread, before or while it runs. The worker then claims nothing more,
