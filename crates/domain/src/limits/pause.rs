@@ -92,17 +92,20 @@ impl fmt::Display for PauseScope {
     }
 }
 
+/// What happens to runners and runs in progress. No mode allows new claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseMode {
+    /// Runs in progress continue.
+    Pause,
+    /// Runners exit when their run has ended.
+    Drain,
+    /// Runners stop as after a signal: they may finish the run in progress within a grace period, then release it.
+    Stop,
+}
+
 words! {
-    /// What happens to runners and runs in progress. No mode allows new claims.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum PauseMode {
-        /// Runs in progress continue.
-        Pause = "pause",
-        /// Runners exit when their run has ended.
-        Drain = "drain",
-        /// Runners stop as after a signal: they may finish the run in progress within a grace period, then release it.
-        Stop = "stop",
-    }
+    /// Returns the spelling in the column Mode.
+    PauseMode { Pause = "pause", Drain = "drain", Stop = "stop" }
 }
 
 impl PauseMode {

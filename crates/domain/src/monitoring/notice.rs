@@ -13,20 +13,23 @@ const SHOWN: usize = 50;
 /// The longest pause between two messages that a host can configure, in seconds.
 pub const MAX_EVERY_SECS: i64 = 86_400;
 
+/// The kinds of notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// A task has no retry left: it was resolved without success.
+    Exhausted,
+    /// A task crashed too often.
+    Quarantined,
+    /// A class cannot be executed on a host.
+    Held,
+    /// A run should have been rescued, but its handler could not be killed.
+    Stuck,
+}
+
 words! {
-    /// The kinds of notices.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-    #[serde(rename_all = "snake_case")]
-    pub enum NoticeKind {
-        /// A task has no retry left: it was resolved without success.
-        Exhausted = "exhausted",
-        /// A task crashed too often.
-        Quarantined = "quarantined",
-        /// A class cannot be executed on a host.
-        Held = "held",
-        /// A run should have been rescued, but its handler could not be killed.
-        Stuck = "stuck",
-    }
+    /// Returns the spelling in the column Kind.
+    NoticeKind { Exhausted = "exhausted", Quarantined = "quarantined", Held = "held", Stuck = "stuck" }
 }
 
 impl NoticeKind {

@@ -3,22 +3,25 @@
 use super::transition::RunEvent;
 use crate::text::words::words;
 
+/// What the end of an attempt means for its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AttemptOutcome {
+    /// The attempt succeeded.
+    Success,
+    /// The attempt failed or timed out, and the task is retried.
+    Retry,
+    /// The attempt failed or timed out, and the task is not retried: exhausted, quarantined, or a retry was ruled out.
+    Failed,
+    /// The attempt was cancelled.
+    Cancelled,
+    /// The attempt was released, and does not count.
+    Released,
+}
+
 words! {
-    /// What the end of an attempt means for its task.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    #[non_exhaustive]
-    pub enum AttemptOutcome {
-        /// The attempt succeeded.
-        Success = "success",
-        /// The attempt failed or timed out, and the task is retried.
-        Retry = "retry",
-        /// The attempt failed or timed out, and the task is not retried: exhausted, quarantined, or a retry was ruled out.
-        Failed = "failed",
-        /// The attempt was cancelled.
-        Cancelled = "cancelled",
-        /// The attempt was released, and does not count.
-        Released = "released",
-    }
+    /// Returns the word used in events, hooks and the configuration.
+    AttemptOutcome { Success = "success", Retry = "retry", Failed = "failed", Cancelled = "cancelled", Released = "released" }
 }
 
 impl AttemptOutcome {

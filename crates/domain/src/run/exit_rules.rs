@@ -6,21 +6,24 @@ use std::str::FromStr;
 
 use crate::text::words::words;
 
+/// The meaning of an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExitMeaning {
+    /// The attempt succeeded.
+    Success,
+    /// The attempt failed; retry while retries are left.
+    Retry,
+    /// The attempt failed, and a retry would fail the same way.
+    NoRetry,
+    /// The deployment is broken, not the task: hold the class, without counting the attempt.
+    Hold,
+    /// The task cannot run now, and is not at fault: release the run at once, without counting the attempt.
+    Release,
+}
+
 words! {
-    /// The meaning of an exit code.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum ExitMeaning {
-        /// The attempt succeeded.
-        Success = "success",
-        /// The attempt failed; retry while retries are left.
-        Retry = "retry",
-        /// The attempt failed, and a retry would fail the same way.
-        NoRetry = "no_retry",
-        /// The deployment is broken, not the task: hold the class, without counting the attempt.
-        Hold = "hold",
-        /// The task cannot run now, and is not at fault: release the run at once, without counting the attempt.
-        Release = "release",
-    }
+    /// Returns the name used in messages, documents and the configuration.
+    ExitMeaning { Success = "success", Retry = "retry", NoRetry = "no_retry", Hold = "hold", Release = "release" }
 }
 
 /// The default rules; a code that is not listed means retry.

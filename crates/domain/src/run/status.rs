@@ -6,25 +6,31 @@ use serde::{Serialize, Serializer};
 
 use crate::text::words::words;
 
+/// The status of a task: of its last ended attempt, or `processing` while an attempt runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskStatus {
+    /// No attempt has ended yet. The default of a new row; left when a run is claimed.
+    Scheduled,
+    /// A runner is executing the open run. Left when that run ends, whatever its outcome.
+    Processing,
+    /// The last attempt succeeded; FailedRetries is 0. Final, unless the task recurs.
+    Success,
+    /// The last attempt reported an error. Retried while FailedRetries is below MaxRetries, else exhausted.
+    Failed,
+    /// The last attempt timed out, or its runner died. Retried like `Failed`.
+    Timeout,
+    /// The task was cancelled. Final.
+    Cancelled,
+    /// The time before which an attempt had to start has passed. Final.
+    Expired,
+}
+
 // In the order in which lists of tasks show them.
 words! {
-    /// The status of a task: of its last ended attempt, or `processing` while an attempt runs.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum TaskStatus {
-        /// A runner is executing the open run. Left when that run ends, whatever its outcome.
-        Processing = "processing",
-        /// The last attempt reported an error. Retried while FailedRetries is below MaxRetries, else exhausted.
-        Failed = "failed",
-        /// The last attempt timed out, or its runner died. Retried like `Failed`.
-        Timeout = "timeout",
-        /// No attempt has ended yet. The default of a new row; left when a run is claimed.
-        Scheduled = "scheduled",
-        /// The task was cancelled. Final.
-        Cancelled = "cancelled",
-        /// The time before which an attempt had to start has passed. Final.
-        Expired = "expired",
-        /// The last attempt succeeded; FailedRetries is 0. Final, unless the task recurs.
-        Success = "success",
+    /// Returns the spelling in the column LastStatus.
+    TaskStatus {
+        Processing = "processing", Failed = "failed", Timeout = "timeout", Scheduled = "scheduled",
+        Cancelled = "cancelled", Expired = "expired", Success = "success",
     }
 }
 
@@ -36,24 +42,30 @@ impl TaskStatus {
     }
 }
 
+/// The status of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunStatus {
+    /// Created by `create-runs`, and waiting for a runner.
+    Scheduled,
+    /// Claimed by a runner; has a Token and a lease. Changes exactly once to one of the statuses below.
+    Processing,
+    /// The handler succeeded.
+    Success,
+    /// The handler reported an error, exited with a failing exit code, or was killed by a signal.
+    Error,
+    /// The handler timed out, or its runner died.
+    Timeout,
+    /// The run was cancelled.
+    Cancelled,
+    /// Released without counting the attempt: the class is held, or the handler asked for it.
+    Released,
+}
+
 words! {
-    /// The status of one attempt.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum RunStatus {
-        /// Created by `create-runs`, and waiting for a runner.
-        Scheduled = "scheduled",
-        /// Claimed by a runner; has a Token and a lease. Changes exactly once to one of the statuses below.
-        Processing = "processing",
-        /// The handler succeeded.
-        Success = "success",
-        /// The handler reported an error, exited with a failing exit code, or was killed by a signal.
-        Error = "error",
-        /// The handler timed out, or its runner died.
-        Timeout = "timeout",
-        /// The run was cancelled.
-        Cancelled = "cancelled",
-        /// Released without counting the attempt: the class is held, or the handler asked for it.
-        Released = "released",
+    /// Returns the spelling in the column Status.
+    RunStatus {
+        Scheduled = "scheduled", Processing = "processing", Success = "success", Error = "error", Timeout = "timeout",
+        Cancelled = "cancelled", Released = "released",
     }
 }
 
@@ -65,21 +77,24 @@ impl RunStatus {
     }
 }
 
+/// The position of a row in the chain of its schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScheduleStatus {
+    /// The newest row, or a row without a schedule: the next row follows when it settles. The default of a new row.
+    Active,
+    /// The newest row; nothing follows until the schedule is resumed.
+    Paused,
+    /// The newest row; its expression or its zone cannot be read, so the next planned time is unknown.
+    Broken,
+    /// A later row follows it.
+    Followed,
+    /// The last row: the schedule was removed.
+    Ended,
+}
+
 words! {
-    /// The position of a row in the chain of its schedule.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum ScheduleStatus {
-        /// The newest row, or a row without a schedule: the next row follows when it settles. The default of a new row.
-        Active = "active",
-        /// The newest row; nothing follows until the schedule is resumed.
-        Paused = "paused",
-        /// The newest row; its expression or its zone cannot be read, so the next planned time is unknown.
-        Broken = "broken",
-        /// A later row follows it.
-        Followed = "followed",
-        /// The last row: the schedule was removed.
-        Ended = "ended",
-    }
+    /// Returns the spelling in the column ScheduleStatus.
+    ScheduleStatus { Active = "active", Paused = "paused", Broken = "broken", Followed = "followed", Ended = "ended" }
 }
 
 /// A stored word: a known status or name, or the text of one that this version does not know (rule R9).

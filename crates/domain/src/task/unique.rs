@@ -9,18 +9,21 @@ use crate::text::words::words;
 /// The longest key, in characters: what an index of every engine can hold.
 pub const MAX_KEY_LENGTH: usize = 190;
 
+/// What to do with a new task whose key is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// Return the existing task.
+    #[default]
+    Return,
+    /// Give the existing task the data, times and numbers of the new one, unless it is being processed.
+    Replace,
+    /// Return an error.
+    Fail,
+}
+
 words! {
-    /// What to do with a new task whose key is taken.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum OnConflict {
-        /// Return the existing task.
-        #[default]
-        Return = "return",
-        /// Give the existing task the data, times and numbers of the new one, unless it is being processed.
-        Replace = "replace",
-        /// Return an error.
-        Fail = "fail",
-    }
+    /// Returns the spelling.
+    OnConflict { Return = "return", Replace = "replace", Fail = "fail" }
     else |text| format!("\"{text}\" is not one of {}", Self::ALL.map(Self::as_str).join(", "))
 }
 

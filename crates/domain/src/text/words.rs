@@ -1,21 +1,14 @@
 //! Enums whose values are single words in the database, in files and in messages.
 
-/// Declares such an enum, with `ALL` in this order, `as_str`, `parse` and `Display`. With `else`, also `FromStr`, and the message
-/// for other texts.
+/// Gives such an enum its words: `ALL` in this order, `as_str` with this documentation, `parse` and `Display`. With `else`, also
+/// `FromStr`, and this message for a text that is none of the words.
 macro_rules! words {
-    (
-        $(#[$of_enum:meta])*
-        pub enum $of:ident { $($(#[$of_value:meta])* $value:ident = $word:literal,)+ }
-        $(else |$text:ident| $problem:expr)?
-    ) => {
-        $(#[$of_enum])*
-        pub enum $of { $($(#[$of_value])* $value,)+ }
-
+    ($(#[$doc:meta])* $of:ident { $($value:ident = $word:literal),+ $(,)? } $(else |$text:ident| $problem:expr)?) => {
         impl $of {
             /// Every value.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
 
-            /// Returns the word, as it is in the database, in files and in messages.
+            $(#[$doc])*
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {

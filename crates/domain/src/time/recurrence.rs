@@ -18,31 +18,37 @@ pub const MAX_RECURRENCE_LENGTH: usize = 190;
 /// The highest number of skipped planned times that is counted.
 pub const MAX_COUNTED: usize = 1_000;
 
-words! {
-    /// What to do with planned times that passed while nothing ran.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub enum CatchUp {
-        /// Skip them.
-        None = "none",
-        /// Run the last of them, skip the others.
-        #[default]
-        Latest = "latest",
-        /// Run each of them, one after the other.
-        All = "all",
-    }
-    else |text| format!("\"{text}\" is not a catch-up mode: write none, latest or all")
+/// What to do with planned times that passed while nothing ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CatchUp {
+    /// Skip them.
+    None,
+    /// Run the last of them, skip the others.
+    #[default]
+    Latest,
+    /// Run each of them, one after the other.
+    All,
 }
 
 words! {
-    /// What to do if a task of a schedule has not finished when the next planned time comes.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub enum Overlap {
-        /// The next task waits until it has finished.
-        #[default]
-        Wait = "wait",
-        /// Cancel it. The next task starts when its run has ended.
-        Replace = "replace",
-    }
+    /// Returns the spelling in the column CatchUp.
+    CatchUp { None = "none", Latest = "latest", All = "all" }
+    else |text| format!("\"{text}\" is not a catch-up mode: write none, latest or all")
+}
+
+/// What to do if a task of a schedule has not finished when the next planned time comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// The next task waits until it has finished.
+    #[default]
+    Wait,
+    /// Cancel it. The next task starts when its run has ended.
+    Replace,
+}
+
+words! {
+    /// Returns the spelling in the column Overlap.
+    Overlap { Wait = "wait", Replace = "replace" }
     else |text| format!("\"{text}\" is not a choice for overlap: write wait or replace")
 }
 
