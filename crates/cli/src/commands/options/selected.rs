@@ -208,7 +208,8 @@ fn print_notices_with(ctx: &Context, signals: Arc<StopSignals>, progress: Option
     };
     announce_slow_answer(ctx.store.url(), printer());
     let print = printer();
-    std::thread::spawn(move || {
+    // Without a thread, only its message is missing.
+    let _ = std::thread::Builder::new().spawn(move || {
         while !signals.wait(NEXT_POLL) {}
         std::thread::sleep(NOTICE_AFTER);
         print("stopping after the part in progress; a second signal ends it at once, and undoes this part");

@@ -94,7 +94,8 @@ impl BatchStop {
     pub(crate) fn install(done: &'static str) -> anyhow::Result<Self> {
         let (signals, is_read) = (Arc::new(StopSignals::install_for_one()?), Arc::new(AtomicBool::new(false)));
         let (watched, is_inserting) = (Arc::clone(&signals), Arc::clone(&is_read));
-        std::thread::spawn(move || {
+        // Without a thread, only its message is missing.
+        let _ = std::thread::Builder::new().spawn(move || {
             while !watched.wait(NEXT_POLL) {}
             if is_inserting.load(Ordering::Relaxed) {
                 tell_at_once(&format!(
