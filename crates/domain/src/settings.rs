@@ -157,7 +157,7 @@ impl BadSetting {
             }
             Self::Contradiction { lease, why } => {
                 let LeaseTimes { renewal_secs, margin_secs, .. } = lease.fitted();
-                format!("{why}; renewals every {renewal_secs} seconds and a margin of {margin_secs} are used")
+                format!("{why}; renewals every {renewal_secs} s and a margin of {margin_secs} s are used")
             }
         }
     }
@@ -355,7 +355,7 @@ mod tests {
             "TaskQueueKeepSuccess is \"-1\", not a whole number from 0 to 36500; 0 is used in its place"
         );
         assert!(words[3].starts_with("a lease of 5 seconds is too short"), "{words:?}");
-        assert!(words[3].ends_with("it needs 87; renewals every 1 seconds and a margin of 1 are used"), "{words:?}");
+        assert!(words[3].ends_with("it needs 87; renewals every 1 s and a margin of 1 s are used"), "{words:?}");
         assert_eq!(words.len(), 4);
     }
 

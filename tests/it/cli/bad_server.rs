@@ -1,17 +1,34 @@
-//! Servers that cannot be reached, refuse, or take no writes.
+//! Wrong addresses, and servers that cannot be reached, refuse, or take no writes.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::TcpListener;
 
 use super::bad_store::{SECRET, alone};
 use super::{ECHO, error_and_hint};
-use crate::support::EngineUnderTest;
-use crate::support::cli::{configure, finish};
+use crate::support::cli::{configure, configure_exactly, finish};
 use crate::support::db::on;
+use crate::support::{Cli, EngineUnderTest};
 
 /// Returns a port without a listener.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_bad_address_of_the_database_comes_with_the_place_that_sets_it() {
+    let (home, cli) = alone();
+    let hint_of = |cli: &Cli, args: &[&str]| {
+        let (error, hint) = error_and_hint(&cli.run(args).fails(78));
+        assert!(error.contains("unknown scheme"), "{error}");
+        hint
+    };
+    configure_exactly(home.path(), "database = \"oracle://x\"\n");
+    let file = home.path().join(".config/taskqueue/config.toml");
+    assert_eq!(hint_of(&cli, &["status"]), format!("hint: `database` in {} sets the address", file.display()));
+    let by_variable = cli.clone().env("TASKQUEUE_DATABASE_URL", "oracle://x");
+    assert_eq!(hint_of(&by_variable, &["status"]), "hint: TASKQUEUE_DATABASE_URL sets the address");
+    let by_option = hint_of(&by_variable, &["status", "--database", "oracle://x"]);
+    assert_eq!(by_option, "hint: --database sets the address");
 }
 
 #[test]

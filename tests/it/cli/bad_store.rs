@@ -53,23 +53,6 @@ fn help_is_the_same_as_a_verb_and_as_an_option() {
 }
 
 #[test]
-fn a_bad_address_of_the_database_comes_with_the_place_that_sets_it() {
-    let (home, cli) = alone();
-    let hint_of = |cli: &Cli, args: &[&str]| {
-        let (error, hint) = error_and_hint(&cli.run(args).fails(78));
-        assert!(error.contains("unknown scheme"), "{error}");
-        hint
-    };
-    configure_exactly(home.path(), "database = \"oracle://x\"\n");
-    let file = home.path().join(".config/taskqueue/config.toml");
-    assert_eq!(hint_of(&cli, &["status"]), format!("hint: `database` in {} sets the address", file.display()));
-    let by_variable = cli.clone().env("TASKQUEUE_DATABASE_URL", "oracle://x");
-    assert_eq!(hint_of(&by_variable, &["status"]), "hint: TASKQUEUE_DATABASE_URL sets the address");
-    let by_option = hint_of(&by_variable, &["status", "--database", "oracle://x"]);
-    assert_eq!(by_option, "hint: --database sets the address");
-}
-
-#[test]
 fn a_configuration_that_cannot_be_used_is_named_with_its_line_and_78() {
     let (home, cli) = alone();
     for (toml, why) in [

@@ -84,7 +84,7 @@ each_engine! {
         db.configure(ECHO);
         db.execute("UPDATE \"TaskQueueSettings\" SET \"Value\" = '5' WHERE \"Name\" = 'TaskQueueLeaseTime'");
         let problem = "a lease of 5 seconds is too short for three renewals every 20 seconds, each a fifth late, and the margin of 15 \
-                       seconds; it needs 87; renewals every 1 seconds and a margin of 1 are used";
+                       seconds; it needs 87; renewals every 1 s and a margin of 1 s are used";
         let remedy = "taskqueue setting set TaskQueueLeaseTime=90 TaskQueueLeaseRenewal=20 TaskQueueLeaseMargin=15";
         mends_as_doctor_says(db, problem, remedy);
     }

@@ -5,10 +5,10 @@ use std::process::{Child, Command};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, getrlimit, prlimit};
 
-use super::{ECHO, detail, printed, shell_class, signal, task};
+use super::{ECHO, detail, printed, shell_class, signal, task, write};
 use crate::each_engine;
 use crate::support::cli::{Ended, finish};
-use crate::support::{TestDb, wait_until};
+use crate::support::{EngineUnderTest, TestDb, wait_until};
 use taskqueue_host::machine::host;
 
 /// Runs `work` under limits that a shell sets. The script is not a file: another test that starts a program at that moment
@@ -32,20 +32,16 @@ fn set_limit(child: &Child, limit: Rlimit) -> Rlimit {
     prlimit(Pid::from_raw(child.id().try_into().unwrap()), Resource::Nofile, limit).unwrap()
 }
 
-/// Runs `tick` as a user of its own, who may have this number of processes and threads.
-fn tick_with_processes(db: &TestDb, limit: u32) -> Ended {
+/// Runs a command as a user of its own, who may have this number of processes and threads.
+fn run_with_processes(db: &TestDb, limit: u32, args: &[&str]) -> Ended {
     let user = 61_000 + db.engine as u32;
     let home = db.home().display().to_string();
     assert!(Command::new("chown").args(["-R", &user.to_string(), &home]).status().unwrap().success());
     let ids = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
-    let limited = [
-        "prlimit".to_owned(),
-        format!("--nproc={limit}"),
-        env!("CARGO_BIN_EXE_taskqueue").to_owned(),
-        "tick".to_owned(),
-    ];
-    let line = [&ids[..], &limited[..]].concat();
-    db.cli().program("/usr/bin/setpriv".as_ref()).run(&line.iter().map(String::as_str).collect::<Vec<_>>())
+    let limit = format!("--nproc={limit}");
+    let limited = ["prlimit", &limit, env!("CARGO_BIN_EXE_taskqueue")];
+    let line = [&ids.each_ref().map(String::as_str)[..], &limited, args].concat();
+    db.cli().program("/usr/bin/setpriv".as_ref()).run(&line)
 }
 
 fn count(db: &TestDb, table: &str, condition: &str) -> i64 {
@@ -106,7 +102,7 @@ each_engine! {
         db.configure_exactly(ECHO);
         db.cli().run(&["queue", "echo"]).ok();
         let enough = (1..100).find(|limit| {
-            let ended = tick_with_processes(db, *limit);
+            let ended = run_with_processes(db, *limit, &["tick"]);
             assert!(!ended.stderr.contains("panicked"), "{limit}: {ended:?}");
             count(db, "TaskQueue", "\"LastStatus\" = 'success'") == 1
         });
@@ -114,6 +110,22 @@ each_engine! {
         assert!(count(db, "TaskQueueRuns", "\"ErrorCode\" = 'no-room'") > 0, "it was never short of processes");
         assert_eq!(count(db, "TaskQueueRuns", "\"Status\" NOT IN ('success', 'released')"), 0);
         assert_eq!(count(db, "TaskQueueClassHolds", "1 = 1"), 0);
+    }
+
+    fn a_batch_is_queued_without_a_thread_that_only_prints(db) {
+        if !geteuid().is_root() {
+            return;
+        }
+        db.configure_exactly(ECHO);
+        let file = write(db, "batch", "{\"class\":\"echo\"}\n{\"class\":\"echo\"}\n").display().to_string();
+        // The clients of servers need a thread to connect.
+        let enough = (1..100).find(|limit| {
+            let ended = run_with_processes(db, *limit, &["queue", "--batch", &file]);
+            assert!(!ended.stderr.contains("panicked"), "{limit}: {ended:?}");
+            ended.code == Some(0)
+        });
+        assert!(enough == Some(1) || db.engine != EngineUnderTest::Sqlite && enough.is_some(), "{enough:?}");
+        assert_eq!(count(db, "TaskQueue", "1 = 1"), 2);
     }
 
     fn a_tick_without_descriptors_releases_its_run_and_ends(db) {

@@ -317,8 +317,8 @@ each_engine! {
         };
         for setting in Setting::ALL {
             let (low, high) = setting.range();
-            for good in [low, high] {
-                set(setting, &good.to_string()).unwrap_or_else(|error| panic!("{setting} = {good}: {error}"));
+            for allowed in [low, high] {
+                set(setting, &allowed.to_string()).unwrap_or_else(|error| panic!("{setting} = {allowed}: {error}"));
             }
             for bad in [(low - 1).to_string(), (high + 1).to_string(), format!("{low}x"), format!("{low}.5"), "x".into(), String::new()] {
                 assert!(set(setting, &bad).is_err(), "taken: {setting} = {bad}");

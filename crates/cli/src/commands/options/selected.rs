@@ -194,12 +194,12 @@ pub(crate) fn stop_between_parts(ctx: &mut Context, progress: Option<&Progress>,
     let signals = Arc::new(StopSignals::install_for_one()?);
     ctx.stop_on(Arc::clone(&signals));
     if out.has_messages_on_terminal() {
-        print_notices_with(ctx, signals, progress);
+        announce_waits(ctx, signals, progress);
     }
     Ok(())
 }
 
-fn print_notices_with(ctx: &Context, signals: Arc<StopSignals>, progress: Option<&Progress>) {
+fn announce_waits(ctx: &Context, signals: Arc<StopSignals>, progress: Option<&Progress>) {
     let printer = || -> Box<dyn Fn(&str) + Send> {
         match progress {
             Some(progress) => Box::new(progress.printer()),
