@@ -169,11 +169,11 @@ impl Machine {
     fn command<'a>(&self, stage: &'a Stage, args: &[&str]) -> super::command::Command<'a> {
         let prefix = self.host.as_ref().map(Host::prefix).unwrap_or_default();
         let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
-        self.at_home(stage, stage.command(args).under(&prefix))
+        self.at_home(stage.command(args).under(&prefix))
     }
 
     /// Sets the home and the spool of this host.
-    fn at_home<'a>(&self, stage: &Stage, command: super::command::Command<'a>) -> super::command::Command<'a> {
+    fn at_home<'a>(&self, command: super::command::Command<'a>) -> super::command::Command<'a> {
         command.env("HOME", &self.home.display().to_string()).env("TASKQUEUE_DATABASE_URL", &self.proxy.url)
     }
 
@@ -342,7 +342,7 @@ fn call<'a>(stage: &'a Stage, machines: &[Machine], crowds: &mut [Crowd<'a>], rn
         if rng.below(4) == 0 {
             let prefix = host.prefix();
             let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
-            crowd.start(machine.at_home(stage, claimants_beside::acting(stage, &prefix, rng.below(30))));
+            crowd.start(machine.at_home(claimants_beside::acting(stage, &prefix, rng.below(30))));
         } else {
             let args = *rng.pick(&[&["create-runs"][..], &["tick"], WORK]);
             crowd.start(machine.command(stage, args));
