@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -168,11 +169,25 @@ each_engine! {
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueue\" WHERE \"LastStatus\" = 'cancelled'"), 0);
     }
 
+    fn a_signal_that_comes_while_its_handler_is_registered_is_not_lost(db) {
+        db.execute("INSERT INTO \"TaskQueue\" (\"TaskClass\") VALUES ('work')");
+        let calls = db.home().join("calls");
+        let traced = |inject: &str, timeout: &str| {
+            let options = ["-qq", "-e", "trace=rt_sigaction", "-e", inject, "-o", calls.to_str().unwrap()];
+            let args = [env!("CARGO_BIN_EXE_taskqueue"), "wait", "1", "--timeout", timeout];
+            db.cli().program(Path::new("strace")).run(&[&options[..], &args].concat())
+        };
+        let _ = traced("signal=all", "1ms").fails(124);
+        let traced_calls = std::fs::read_to_string(&calls).unwrap();
+        let registered = traced_calls.lines().position(|call| call.starts_with("rt_sigaction(SIGTERM, {")).unwrap() + 1;
+        let _ = traced(&format!("inject=rt_sigaction:signal=TERM:when={registered}"), "60s").fails(130);
+    }
+
     fn a_batch_whose_input_is_interrupted_says_that_nothing_was_done(db) {
         for (args, done) in [(&["queue", "--any-class", "--batch", "-"][..], "queued"), (&["import"], "imported")] {
             // Both ends of this pipe stay open.
             let line = format!("mkfifo {done}; exec {} {} <>{done}", env!("CARGO_BIN_EXE_taskqueue"), args.join(" "));
-            let waiting = db.cli().program(std::path::Path::new("/bin/sh")).spawn(&["-c", &line]);
+            let waiting = db.cli().program(Path::new("/bin/sh")).spawn(&["-c", &line]);
             wait_until_it_listens(&waiting);
             signal(&waiting, Signal::INT);
             let (error, _) = error_and_hint(&finish(waiting).fails(130));

@@ -9,6 +9,8 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
 use signal_hook::low_level::unregister;
 
+use super::held_signals::hold_during;
+
 /// Records HUP. After it is dropped, the signal is ignored.
 #[derive(Debug)]
 pub struct ReloadSignal {
@@ -23,7 +25,7 @@ impl ReloadSignal {
     /// The kernel refuses.
     pub fn install() -> io::Result<Self> {
         let has_come = Arc::new(AtomicBool::new(false));
-        let registered = flag::register(SIGHUP, Arc::clone(&has_come))?;
+        let registered = hold_during(&[SIGHUP], || flag::register(SIGHUP, Arc::clone(&has_come)))?;
         Ok(Self { has_come, registered })
     }
 

@@ -17,12 +17,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::{pipe, unregister};
 
+use super::held_signals::hold_during;
 use crate::spawning::ignored_signals::ignores_signal;
 use taskqueue_host::clock::{Moment, poll_wait};
 use taskqueue_host::net::waker::Waker;
 
 /// Further signals are not counted.
 const COUNTED: usize = 8;
+const STOPPING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
 
 /// Counts the received signals; QUIT, which means "now", counts as two. After it is dropped, the signals are ignored.
 #[derive(Debug)]
@@ -50,6 +52,10 @@ impl StopSignals {
     }
 
     fn install_with(unless_ignored: &[i32]) -> io::Result<Self> {
+        hold_during(&STOPPING, || Self::register(unless_ignored))
+    }
+
+    fn register(unless_ignored: &[i32]) -> io::Result<Self> {
         let (reader, writer) = UnixStream::pair()?;
         let mut signals = Self { reader, registered: Vec::new() };
         for number in [SIGTERM, SIGINT] {
@@ -74,7 +80,7 @@ impl StopSignals {
     pub fn install_for_one() -> io::Result<Self> {
         let mut signals = Self::install()?;
         let has_come = Arc::new(AtomicBool::new(false));
-        for number in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
+        for number in STOPPING {
             if ignores_signal(number)? {
                 continue;
             }
@@ -100,10 +106,12 @@ impl StopSignals {
     /// # Errors
     /// The kernel refuses (no descriptors left).
     pub fn follow_signals(&mut self, handle: &StopHandle) -> io::Result<()> {
-        for number in [SIGTERM, SIGINT] {
-            self.registered.push(pipe::register(number, handle.writer.try_clone()?)?);
-        }
-        Ok(())
+        hold_during(&STOPPING, || {
+            for number in [SIGTERM, SIGINT] {
+                self.registered.push(pipe::register(number, handle.writer.try_clone()?)?);
+            }
+            Ok(())
+        })
     }
 
     /// Returns true if one of the signals was received.
