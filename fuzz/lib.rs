@@ -18,7 +18,7 @@ macro_rules! target {
     };
 }
 
-/// Without libFuzzer, which is built for fuzzing only: the program checks no input, and compiles in seconds.
+/// A program that checks an empty input, so that a target compiles without libFuzzer.
 #[cfg(not(fuzzing))]
 #[macro_export]
 macro_rules! target {
