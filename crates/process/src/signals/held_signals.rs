@@ -36,9 +36,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_that_comes_before_its_handler_is_registered_is_delivered_after() {
-        let name =
-            "signals::held_signals::tests::a_signal_that_comes_before_its_handler_is_registered_is_delivered_after";
+    fn a_signal_before_its_handler_is_registered_is_delivered_after() {
+        let name = "signals::held_signals::tests::a_signal_before_its_handler_is_registered_is_delivered_after";
         if !run_again_inside(&["env", "--default-signal"], name) {
             return;
         }
