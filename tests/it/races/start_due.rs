@@ -49,12 +49,11 @@ fn all_different(started: &[ClaimedRun]) -> usize {
     tasks.len()
 }
 
-/// Takes this many of PostgreSQL's four lanes.
+/// Takes this many of PostgreSQL's four lanes, as claims in progress do.
 fn take_lanes(db: &TestDb, count: i64) -> Raw {
     let mut holder = db.raw();
-    for lane in 0..count {
-        holder.execute(&format!("SELECT pg_advisory_lock({})", i64::from_be_bytes(*b"tasklane") + lane));
-    }
+    begin_write(&mut holder);
+    holder.execute(&format!("SELECT 1 FROM \"TaskQueueLocks\" WHERE \"Name\" LIKE 'claim-%' LIMIT {count} FOR UPDATE"));
     holder
 }
 
@@ -95,6 +94,13 @@ test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_claims_once_
         !started.is_empty()
     });
     assert_eq!(started.len(), 1);
+} }
+
+test_on! { [postgres Postgres] workers_claim_due_tasks_when_the_rows_of_the_lanes_are_deleted db {
+    let mut ctx = willing(db);
+    queue(&mut ctx, "work");
+    db.execute("DELETE FROM \"TaskQueueLocks\" WHERE \"Name\" LIKE 'claim-%'");
+    assert_eq!(start_all(&mut ctx.store, 1).len(), 1);
 } }
 
 each_engine! {

@@ -32,7 +32,7 @@ const TABLES: [&str; 18] = [
     "TaskQueueLocks",
 ];
 /// Contains the initial rows of some tables.
-const MIGRATION: &str = include_str!("../../../migrations/mysql/2026-11-29-030000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../migrations/mysql/2026-11-29-040000_create_task_queue/up.sql");
 
 /// Queries the structure of the tables.
 const SHAPE: &str =

@@ -9,7 +9,7 @@ mod syntax;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection as _;
-use diesel::dsl::sql;
+use diesel::dsl::{exists, not, sql};
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
@@ -24,7 +24,7 @@ use crate::backend::{DueFrom, END_CHANNEL, unreachable};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
 use crate::base::rows::{DependencyRow, IdRow, PrerequisiteRow};
-use crate::base::schema::{task_queue, task_queue_receipts};
+use crate::base::schema::{task_queue, task_queue_locks, task_queue_receipts};
 use crate::base::sql::SqlMoment;
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreResult};
@@ -180,21 +180,24 @@ pub(super) fn lock_runs(conn: &mut PgConnection) -> QueryResult<()> {
     )
 }
 
-/// This and the next three numbers are the advisory locks of concurrent claims.
-const FIRST_LANE: i64 = i64::from_be_bytes(*b"tasklane");
-
 pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
     conn.batch_execute(
         r#"SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE "TaskQueueRuns" IN ROW EXCLUSIVE MODE"#,
     )
 }
 
-/// Allows four concurrent claims. More gain nothing when they share rows, because each scans the rows that the others have
-/// locked. Claims do not wait for a lane. The snapshot of a waiting statement would preserve every row and index entry that dies
-/// meanwhile, and all claims would have to scan those.
+/// Allows four concurrent claims, each with one of the rows `claim-1` to `claim-4`. More gain nothing when they share rows, because
+/// each scans the rows that the others have locked. Claims do not wait for a row. The snapshot of a waiting statement would
+/// preserve every row and index entry that dies meanwhile, and all claims would have to scan those. Not advisory locks: every user
+/// of a database may take those.
 pub(super) fn take_lane(conn: &mut PgConnection) -> QueryResult<bool> {
-    let tries = [0, 1, 2, 3].map(|lane| format!("pg_try_advisory_xact_lock({})", FIRST_LANE + lane)).join(" OR ");
-    diesel::select(sql::<Bool>(&tries)).get_result(conn)
+    let lanes =
+        || task_queue_locks::table.filter(task_queue_locks::name.like("claim-%")).select(task_queue_locks::name);
+    if lanes().limit(1).for_update().skip_locked().execute(conn)? > 0 {
+        return Ok(true);
+    }
+    // If an administrator has deleted the rows, nothing limits the claims.
+    diesel::select(not(exists(lanes()))).get_result(conn)
 }
 
 pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {

@@ -70,8 +70,6 @@ pub struct Store {
     pub(crate) uses: u32,
     /// How far this connection has advanced in the due tasks.
     pub(crate) low_water: LowWater,
-    /// Since when enough other claims have always been in progress.
-    pub(crate) crowded_since: Option<Instant>,
     /// The retention stated by the classes of this host; `None` if none states any.
     pub(crate) keep_of: Option<KeepOfClass>,
 }
@@ -100,7 +98,6 @@ impl Store {
             recent_clock: None,
             uses: 0,
             low_water: LowWater::default(),
-            crowded_since: None,
             keep_of: None,
         }
     }

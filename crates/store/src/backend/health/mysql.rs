@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use super::{Name, NamedValue, OpenTransaction, Symptom, long_transactions, wrong_settings};
 use crate::backend::mysql::shown;
 
-const MIGRATION: &str = include_str!("../../../../../migrations/mysql/2026-11-29-030000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../../../migrations/mysql/2026-11-29-040000_create_task_queue/up.sql");
 
 pub(super) fn symptoms(conn: &mut MysqlConnection, long_secs: i64) -> QueryResult<Vec<Symptom>> {
     let wanted = [("innodb_flush_log_at_trx_commit", "1"), ("innodb_doublewrite", "1"), ("sync_binlog", "1")];

@@ -8,7 +8,7 @@ use super::{
     MANY_DEAD_ROWS, Name, NamedValue, OpenTransaction, Symptom, long_transactions, missing_indexes, wrong_settings,
 };
 
-const MIGRATION: &str = include_str!("../../../../../migrations/postgres/2026-11-29-030000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../../../migrations/postgres/2026-11-29-040000_create_task_queue/up.sql");
 
 #[derive(QueryableByName)]
 struct Rows {

@@ -12,7 +12,7 @@ use super::{Name, NamedValue, Symptom, missing_indexes, wrong_settings};
 use crate::backend::notices::{holder_words, or_another};
 use crate::error::Repeat;
 
-const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-29-030000_create_task_queue/up.sql");
+const MIGRATION: &str = include_str!("../../../../../migrations/sqlite/2026-11-29-040000_create_task_queue/up.sql");
 
 pub(super) fn symptoms(conn: &mut SqliteConnection, file: Option<&Path>) -> QueryResult<Vec<Symptom>> {
     let settings: Vec<NamedValue> =

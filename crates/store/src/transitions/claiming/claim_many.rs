@@ -2,7 +2,7 @@
 //! statements. If no run is waiting, due tasks are started directly, without a waiting run.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -26,9 +26,6 @@ use taskqueue_domain::task::choosing::class_set::ClassSet;
 use taskqueue_domain::task::ids::{RunId, TaskId};
 use taskqueue_domain::task::records::ClaimedRun;
 use taskqueue_domain::task::task_class::TaskClass;
-
-/// How long concurrent claims may be refused because others are in progress.
-const LONGEST_CROWDED: Duration = Duration::from_secs(1);
 
 /// When there may be work to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,19 +160,7 @@ impl Store {
             Ok((shared, low_water))
         })?;
         self.low_water = low_water;
-        Ok(self.unless_crowded_for_long(shared))
-    }
-
-    /// Lets a claim that has been refused for a while take the exclusive lock: other sessions than claims can hold the locks that
-    /// show how many claims are in progress.
-    pub(crate) fn unless_crowded_for_long(&mut self, shared: SharedClaim) -> SharedClaim {
-        let is_crowded = matches!(&shared, SharedClaim::Done(claimed) if claimed.is_crowded);
-        let since = *self.crowded_since.get_or_insert_with(Instant::now);
-        if is_crowded && since.elapsed() < LONGEST_CROWDED {
-            return shared;
-        }
-        self.crowded_since = None;
-        if is_crowded { SharedClaim::NeedsLock { is_repeated: false } } else { shared }
+        Ok(shared)
     }
 
     /// Ends the expired tasks that a claim has found.

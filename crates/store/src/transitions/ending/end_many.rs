@@ -113,7 +113,6 @@ impl Store {
         self.low_water = low_water;
         self.pass_key_slots_on(&freed_keys);
         answers.into_iter().enumerate().for_each(|(place, answer)| ended(place, answer));
-        let shared = self.unless_crowded_for_long(shared);
         let claimed = self.finish_claim(shared, claim, tokens)?;
         if freed_keys.is_empty() || !claimed.runs.is_empty() || claimed.is_crowded {
             return Ok(claimed);

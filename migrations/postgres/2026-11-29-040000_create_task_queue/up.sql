@@ -553,4 +553,5 @@ CREATE TABLE "TaskQueueLocks" (
     "Name" text COLLATE "C" NOT NULL PRIMARY KEY
 );
 
-INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register'), ('notify');
+INSERT INTO "TaskQueueLocks" ("Name") VALUES ('create-runs'), ('register'), ('notify'),
+    ('claim-1'), ('claim-2'), ('claim-3'), ('claim-4');
