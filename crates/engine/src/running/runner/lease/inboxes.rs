@@ -62,6 +62,7 @@ impl Leases {
         if let Some(open) = &held.inbox {
             return open.inbox.clone();
         }
+        held.ask_from = Moment::now();
         let open = held.inbox.insert(OpenInbox::new(task_id));
         if held.cancel.reason().is_some() {
             open.inbox.close();

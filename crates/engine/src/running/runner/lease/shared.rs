@@ -24,6 +24,9 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_secs(5);
 const SAVE_AFTER: Duration = Duration::from_millis(100);
 /// The same while its output is being read.
 const SAVE_FOLLOWED_AFTER: Duration = Duration::from_millis(20);
+/// How long after its claim nothing is asked about a run, unless its handler listens. Most runs end sooner, and a worker can hold
+/// thousands.
+const ASK_AFTER: Duration = Duration::from_secs(1);
 
 /// The state of the lease of a run, or of the runner itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,8 @@ pub(crate) struct HeldLease {
     /// does not end it. Then any process may rescue the run.
     pub(crate) renew_until: Moment,
     pub(crate) silence: Duration,
+    /// Before this moment, nothing is asked about it.
+    pub(crate) ask_from: Moment,
     unsaved: Unsaved,
     /// Set while there are unsaved updates.
     save_at: Option<Moment>,
@@ -114,6 +119,12 @@ pub(crate) struct Lease {
     pub(crate) is_lost: bool,
 }
 
+impl LeasesState {
+    fn in_question(&self) -> impl Iterator<Item = &HeldLease> {
+        self.runs.values().filter(|held| held.is_in_question())
+    }
+}
+
 impl HeldLease {
     pub(crate) fn new(run: RunRef, class: &str, trusted_until: Moment, silence: Duration) -> Self {
         Self {
@@ -122,6 +133,7 @@ impl HeldLease {
             lease: Lease { trusted_until, is_lost: false },
             renew_until: Moment::after(silence),
             silence,
+            ask_from: Moment::after(ASK_AFTER),
             unsaved: Unsaved::default(),
             save_at: None,
             cancel: Arc::new(CancelOrder::new()),
@@ -225,13 +237,13 @@ impl Leases {
                 return LeaseWork::Look;
             }
             let mut until = renew_at.min(plan.next_check_at);
-            let in_question: Vec<RunId> =
-                state.runs.values().filter(|held| held.is_in_question()).map(|held| held.run.id).collect();
-            if !in_question.is_empty() {
-                if plan.ask_at.has_passed() || std::mem::take(&mut state.asks_now) {
-                    return LeaseWork::Ask(in_question);
+            if let Some(ask_from) = state.in_question().map(|held| held.ask_from).min() {
+                let ask_at = plan.ask_at.max(ask_from);
+                if std::mem::take(&mut state.asks_now) || ask_at.has_passed() {
+                    let asked = state.in_question().filter(|held| held.ask_from.has_passed());
+                    return LeaseWork::Ask(asked.map(|held| held.run.id).collect());
                 }
-                until = until.min(plan.ask_at);
+                until = until.min(ask_at);
             }
             let unsaved = state.runs.values().filter(|held| !held.lease.is_lost);
             let first = unsaved.filter_map(|held| Some((held.save_at?, held.run.id))).min();
@@ -324,5 +336,32 @@ impl Leases {
     pub(crate) fn end(&self) {
         self.lock().has_ended = true;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use taskqueue_domain::task::ids::TaskId;
+
+    use super::super::Holding;
+    use super::*;
+
+    #[test]
+    fn nothing_is_asked_about_a_new_run_until_its_handler_listens() {
+        let (times, now) = (LeaseTimes { lease_secs: 120, renewal_secs: 30, margin_secs: 10 }, Moment::now());
+        let leases = Leases::new(RunnerId(1), &Me::new(), times, now).unwrap();
+        let later = Moment::after(Duration::from_secs(3600));
+        for id in [7, 8] {
+            let run = RunRef { id: RunId(id), token: format!("token-{id}") };
+            leases.hold(now, [Holding { run, class: "work", silence: Duration::from_secs(60) }]);
+            let ask_from = std::mem::replace(&mut leases.lock().runs.get_mut(&RunId(id)).unwrap().ask_from, later);
+            assert!(ask_from >= now.plus(ASK_AFTER));
+        }
+        let plan = RenewalPlan { renew_at: later, ask_at: now, next_check_at: Moment::after(Duration::from_millis(1)) };
+        assert!(matches!(leases.next_work(&plan, None), LeaseWork::Look));
+        leases.open_inbox(RunId(7), TaskId(3));
+        let plan = RenewalPlan { next_check_at: later, ..plan };
+        assert!(matches!(leases.next_work(&plan, None), LeaseWork::Ask(runs) if runs == [RunId(7)]));
     }
 }
