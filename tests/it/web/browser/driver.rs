@@ -212,7 +212,15 @@ impl Browser {
     /// Presses a button with this text.
     #[track_caller]
     pub fn push(&self, text: &str) {
+        let page = self.find("css selector", "html");
         self.press("xpath", &format!("//button[normalize-space()='{text}']"));
+        // Without scripts, the form replaces the page. Who loads the page again before that cancels the form.
+        if !self.way.has_scripts {
+            wait_until(&format!("the form of {text} has replaced the page"), || {
+                let next = self.find("css selector", "html");
+                next.is_some() && next != page
+            });
+        }
     }
 
     #[track_caller]
