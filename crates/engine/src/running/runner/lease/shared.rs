@@ -24,8 +24,8 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_secs(5);
 const SAVE_AFTER: Duration = Duration::from_millis(100);
 /// The same while its output is being read.
 const SAVE_FOLLOWED_AFTER: Duration = Duration::from_millis(20);
-/// How long after its claim nothing is asked about a run, unless its handler listens. Most runs end sooner, and a worker can hold
-/// thousands.
+/// How long after its claim nothing is asked about a run, unless its handler listens or a notification comes. Most runs end
+/// sooner, and a worker can hold thousands.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
 /// The state of the lease of a run, or of the runner itself.
@@ -268,6 +268,12 @@ impl Leases {
         }
     }
 
+    /// Includes all held runs in the next query: something is requested of a run, which can be a new one.
+    pub(crate) fn ask_about_all(&self) {
+        let now = Moment::now();
+        self.lock().runs.values_mut().for_each(|held| held.ask_from = held.ask_from.min(now));
+    }
+
     /// Does what is requested of these runs.
     pub(crate) fn hear(&self, asked: &[RunId], requests: Vec<RunRequest>) {
         let mut state = self.lock();
@@ -348,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_asked_about_a_new_run_until_its_handler_listens() {
+    fn a_new_run_is_asked_about_once_it_listens_or_a_notification_comes() {
         let (times, now) = (LeaseTimes { lease_secs: 120, renewal_secs: 30, margin_secs: 10 }, Moment::now());
         let leases = Leases::new(RunnerId(1), &Me::new(), times, now).unwrap();
         let later = Moment::after(Duration::from_secs(3600));
@@ -363,5 +369,7 @@ mod tests {
         leases.open_inbox(RunId(7), TaskId(3));
         let plan = RenewalPlan { next_check_at: later, ..plan };
         assert!(matches!(leases.next_work(&plan, None), LeaseWork::Ask(runs) if runs == [RunId(7)]));
+        leases.ask_about_all();
+        assert!(matches!(leases.next_work(&plan, None), LeaseWork::Ask(runs) if runs.len() == 2));
     }
 }

@@ -97,7 +97,10 @@ fn keep(leases: &Leases, url: &DatabaseUrl) {
         }
         // A notification may have arrived during another query; then nothing more comes to the socket.
         match store.as_mut().map(Store::was_notified_of_cancel) {
-            Some(Ok(true)) => plan.ask_at = Moment::now(),
+            Some(Ok(true)) => {
+                leases.ask_about_all();
+                plan.ask_at = Moment::now();
+            }
             Some(Err(_)) => store = None,
             Some(Ok(false)) | None => {}
         }
