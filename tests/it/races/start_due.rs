@@ -49,12 +49,18 @@ fn all_different(started: &[ClaimedRun]) -> usize {
     tasks.len()
 }
 
-/// Takes this many of PostgreSQL's four lanes, as claims in progress do.
-fn take_lanes(db: &TestDb, count: i64) -> Raw {
+/// Takes these of PostgreSQL's four lanes, as claims in progress do.
+fn take_lanes(db: &TestDb, names: &str) -> Raw {
     let mut holder = db.raw();
     begin_write(&mut holder);
-    holder.execute(&format!("SELECT 1 FROM \"TaskQueueLocks\" WHERE \"Name\" LIKE 'claim-%' LIMIT {count} FOR UPDATE"));
+    holder.execute(&format!("SELECT 1 FROM \"TaskQueueLocks\" WHERE \"Name\" IN ({names}) FOR UPDATE"));
     holder
+}
+
+/// Claims at most this many due tasks.
+fn claim_up_to(store: &mut Store, count: usize) -> ManyClaimed {
+    let tokens: Vec<String> = (0..count).map(|place| format!("{place:03}-token-of-one-of-many")).collect();
+    store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap()
 }
 
 /// Calls `act` while a claim has created the run of this task and has not committed yet.
@@ -78,13 +84,12 @@ fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut St
 test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_claims_once_one_is_free db {
     let mut ctx = willing(db);
     queue(&mut ctx, "work");
-    let three = take_lanes(db, 3);
+    let three = take_lanes(db, "'claim-2', 'claim-3', 'claim-4'");
     assert_eq!(start_all(&mut ctx.store, 1).len(), 1);
     drop(three);
     queue(&mut ctx, "work");
-    let four = take_lanes(db, 4);
-    let tokens = ["token-of-one-too-many".to_owned()];
-    let crowded = ctx.store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap();
+    let four = take_lanes(db, "'claim-1', 'claim-2', 'claim-3', 'claim-4'");
+    let crowded = claim_up_to(&mut ctx.store, 1);
     assert!(crowded.is_crowded && crowded.runs.is_empty() && !crowded.needs_runs);
     drop(four);
     // The server takes a moment to notice that a client has disconnected.
@@ -96,11 +101,21 @@ test_on! { [postgres Postgres] a_worker_that_finds_every_lane_taken_claims_once_
     assert_eq!(started.len(), 1);
 } }
 
+test_on! { [postgres Postgres] large_claims_share_one_lane_and_small_ones_have_the_others db {
+    let mut ctx = willing(db);
+    queue(&mut ctx, "work");
+    let _first = take_lanes(db, "'claim-1'");
+    assert!(claim_up_to(&mut ctx.store, 500).is_crowded);
+    assert_eq!(claim_up_to(&mut ctx.store, 1).runs.len(), 1);
+} }
+
 test_on! { [postgres Postgres] workers_claim_due_tasks_when_the_rows_of_the_lanes_are_deleted db {
     let mut ctx = willing(db);
     queue(&mut ctx, "work");
     db.execute("DELETE FROM \"TaskQueueLocks\" WHERE \"Name\" LIKE 'claim-%'");
     assert_eq!(start_all(&mut ctx.store, 1).len(), 1);
+    queue(&mut ctx, "work");
+    assert_eq!(claim_up_to(&mut ctx.store, 500).runs.len(), 1);
 } }
 
 each_engine! {

@@ -17,7 +17,7 @@ use taskqueue_host::clock::Moment;
 use taskqueue_store::{Claim, ManyClaimed, NextWork, Store, StoreResult};
 
 /// The longest pause while this worker cannot claim because so many others do.
-const CROWDED_PAUSE: Duration = Duration::from_millis(100);
+const CROWDED_PAUSE: Duration = Duration::from_millis(250);
 /// How long a due task waits for its run while runs of limit keys take all claims.
 const CREATE_EVERY: Duration = Duration::from_millis(200);
 

@@ -252,7 +252,8 @@ impl<'a> Coordinator<'a> {
             || self.place.leases.runner_lease_state() != LeaseState::Held
     }
 
-    /// Returns true if outcomes should be written now. Waiting for further ones does not keep a slot from working.
+    /// Returns true if outcomes should be written now. Waiting for further ones does not keep a slot from working. A worker that
+    /// may not claim yet gains nothing from writing a few of them early.
     fn is_to_record(&mut self, counts: BacklogCounts) -> bool {
         if self.unsent.is_some() {
             return true;
@@ -262,7 +263,7 @@ impl<'a> Coordinator<'a> {
             return false;
         }
         let since = *self.gathering_since.get_or_insert_with(Moment::now);
-        counts.is_short || since.elapsed() >= counts.gather
+        counts.is_short && !self.was_crowded || since.elapsed() >= counts.gather
     }
 
     /// Returns how many runs there is room for.

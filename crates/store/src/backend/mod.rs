@@ -332,10 +332,11 @@ pub(super) fn shared_claim_transaction<T>(
     })
 }
 
-/// Returns true if this transaction may claim concurrently with others now. If not, one more claim would only cause contention.
-pub(super) fn take_lane(conn: &mut AnyConnection) -> QueryResult<bool> {
+/// Returns true if this transaction may claim this many runs concurrently with others now. If not, one more claim would only cause
+/// contention.
+pub(super) fn take_lane(conn: &mut AnyConnection, runs: usize) -> QueryResult<bool> {
     // Differs: claims on the other engines skip locked rows at little cost.
-    of_engine!(postgres: take_lane(conn), else true)
+    of_engine!(postgres: take_lane(conn, runs), else true)
 }
 
 /// Waits for claims in progress and blocks new ones until the end of the transaction. Does nothing on MySQL and MariaDB, whose

@@ -9,12 +9,13 @@ mod syntax;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection as _;
-use diesel::dsl::{exists, not, sql};
+use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Array, BigInt, Bool, Integer, Nullable, Text, Timestamp};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
+use super::batch::FoundRow;
 use super::insert_one::InsertOne;
 use super::watch::Connecting;
 use crate::address::url::DatabaseUrl;
@@ -23,8 +24,9 @@ use crate::backend::postgres::copy::copy_tasks;
 use crate::backend::{DueFrom, END_CHANNEL, unreachable};
 use crate::base::connection::AnyConnection;
 use crate::base::new_task::NewTaskRow;
+use crate::base::prepared::prepared;
 use crate::base::rows::{DependencyRow, IdRow, PrerequisiteRow};
-use crate::base::schema::{task_queue, task_queue_locks, task_queue_receipts};
+use crate::base::schema::{task_queue, task_queue_receipts};
 use crate::base::sql::SqlMoment;
 use crate::base::unmarked::processed_run;
 use crate::error::{Repeat, StoreResult};
@@ -186,18 +188,24 @@ pub(super) fn share_runs(conn: &mut PgConnection) -> QueryResult<()> {
     )
 }
 
+/// A claim of this many runs is large.
+const LARGE_CLAIM: usize = 500;
+
+const TAKE_LANE: &str = r#"
+    WITH free AS MATERIALIZED (
+        SELECT l."Name" FROM "TaskQueueLocks" AS l WHERE l."Name" LIKE ? ORDER BY l."Name" DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+    )
+    SELECT EXISTS (SELECT 1 FROM free) OR NOT EXISTS (SELECT 1 FROM "TaskQueueLocks" AS l WHERE l."Name" LIKE ?) AS found"#;
+
 /// Allows four concurrent claims, each with one of the rows `claim-1` to `claim-4`. More gain nothing when they share rows, because
-/// each scans the rows that the others have locked. Claims do not wait for a row. The snapshot of a waiting statement would
-/// preserve every row and index entry that dies meanwhile, and all claims would have to scan those. Not advisory locks: every user
-/// of a database may take those.
-pub(super) fn take_lane(conn: &mut PgConnection) -> QueryResult<bool> {
-    let lanes =
-        || task_queue_locks::table.filter(task_queue_locks::name.like("claim-%")).select(task_queue_locks::name);
-    if lanes().limit(1).for_update().skip_locked().execute(conn)? > 0 {
-        return Ok(true);
-    }
-    // If an administrator has deleted the rows, nothing limits the claims.
-    diesel::select(not(exists(lanes()))).get_result(conn)
+/// each scans the rows that the others have locked. For this reason, large claims use only the first row, which small ones take
+/// last. Claims do not wait for a row. The snapshot of a waiting statement would preserve every row and index entry that dies
+/// meanwhile, and all claims would have to scan those. Not advisory locks: every user of a database may take those. If an
+/// administrator has deleted the rows, nothing limits the claims.
+pub(super) fn take_lane(conn: &mut PgConnection, runs: usize) -> QueryResult<bool> {
+    let lanes = if runs < LARGE_CLAIM { "claim-%" } else { "claim-1" };
+    let row: FoundRow = prepared(TAKE_LANE).bind::<Text, _>(lanes).bind::<Text, _>(lanes).get_result(conn)?;
+    Ok(row.found)
 }
 
 pub(in super::super) fn insert_tasks(conn: &mut PgConnection, rows: &[NewTaskRow]) -> QueryResult<Vec<i64>> {

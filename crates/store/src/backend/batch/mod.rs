@@ -132,9 +132,9 @@ pub(in super::super) struct StartedTask {
 
 /// Whether something was found.
 #[derive(QueryableByName)]
-struct FoundRow {
+pub(super) struct FoundRow {
     #[diesel(sql_type = Bool)]
-    found: bool,
+    pub(super) found: bool,
 }
 
 /// A run that succeeded.

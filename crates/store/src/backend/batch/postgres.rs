@@ -219,6 +219,5 @@ pub(super) fn end_successes(conn: &mut PgConnection, successes: &[Success<'_>]) 
 /// Executed once the rows of the tasks are locked, by a statement of its own: a transaction that queues a dependant holds the row
 /// of its prerequisite, so the statement above may have waited for it, but its snapshot is older.
 const AWAITED: &str = r#"
-    SELECT t.id FROM unnest(?) AS t (id)
-    WHERE (SELECT d."TaskId" FROM "TaskQueueDependencies" AS d WHERE d."DependsOnId" = t.id AND NOT d."IsSatisfied" LIMIT 1)
-        IS NOT NULL"#;
+    SELECT DISTINCT d."DependsOnId" AS id FROM "TaskQueueDependencies" AS d
+    WHERE d."DependsOnId" = ANY (?) AND NOT d."IsSatisfied""#;

@@ -222,7 +222,7 @@ pub(crate) fn claim_beside_others(
         low_water.forget();
         return Ok(SharedClaim::NeedsLock { is_repeated });
     }
-    if !backend::take_lane(conn)? {
+    if !backend::take_lane(conn, tokens.len())? {
         return Ok(SharedClaim::Done(ManyClaimed { is_crowded: true, ..ManyClaimed::default() }));
     }
     if batch::nothing_restricts_claims(conn)? {
