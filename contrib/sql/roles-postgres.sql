@@ -18,8 +18,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- In a database that was created before PostgreSQL 15, every user has this right. An operator for the type of a column, in the schema of the tables, would be
--- executed by the statements of runners and administrators.
+-- In a database that was created before PostgreSQL 15, every user has this right. An operator for the type of a column, in the
+-- schema of the tables, would be executed by the statements of runners and administrators. The owner keeps the right, to migrate.
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 DO $$
 BEGIN

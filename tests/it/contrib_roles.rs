@@ -454,6 +454,22 @@ fn the_script_of_the_roles_revokes_create_on_the_schema_of_the_tables() {
     });
 }
 
+/// The owner of the tables may own neither the database nor the schema.
+#[test]
+fn the_script_of_the_roles_leaves_create_to_the_owner_of_the_tables() {
+    on(EngineUnderTest::Postgres, |db| {
+        make_roles(db);
+        let owner = Person::with_role(db, "taskqueue_admin");
+        let name = owner.name();
+        db.execute(&format!(
+            "GRANT CREATE ON SCHEMA public TO PUBLIC; GRANT \"{name}\" TO CURRENT_USER; ALTER TABLE \"TaskQueue\" OWNER TO \"{name}\""
+        ));
+        make_roles(db);
+        owner.raw().execute("CREATE TABLE public.t (c int); DROP TABLE public.t");
+        db.execute(&format!("REASSIGN OWNED BY \"{name}\" TO CURRENT_USER; DROP OWNED BY \"{name}\""));
+    });
+}
+
 test_on! { [mariadb Mariadb, mysql Mysql] the_queueing_role_executes_the_documented_sql_of_unique_tasks db {
     make_roles(db);
     let shop = Person::with_role(db, "taskqueue_enqueue");
