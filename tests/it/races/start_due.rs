@@ -63,8 +63,8 @@ fn claim_up_to(store: &mut Store, count: usize) -> ManyClaimed {
     store.claim_runs(&claim_by_nobody(&|_| true), &tokens).unwrap()
 }
 
-/// Calls `act` while a claim has created the run of this task and has not committed yet.
-fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut Store) + Send) {
+/// Calls `act` while a claim has created the run of this task and has not committed yet, and `meanwhile` while `act` waits for it.
+fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut Store) + Send, meanwhile: impl FnOnce()) {
     let mut earlier = db.raw();
     let mut store = db.store();
     begin_write(&mut earlier);
@@ -75,6 +75,7 @@ fn beside_an_uncommitted_start(db: &TestDb, id: TaskId, act: impl FnOnce(&mut St
     std::thread::scope(|scope| {
         let later = scope.spawn(move || act(&mut store));
         wait_blocked(db);
+        meanwhile();
         earlier.execute("COMMIT");
         later.join().unwrap();
     });
@@ -107,6 +108,19 @@ test_on! { [postgres Postgres] large_claims_share_one_lane_and_small_ones_have_t
     let _first = take_lanes(db, "'claim-1'");
     assert!(claim_up_to(&mut ctx.store, 500).is_crowded);
     assert_eq!(claim_up_to(&mut ctx.store, 1).runs.len(), 1);
+} }
+
+test_on! { [postgres Postgres] a_small_claim_leaves_the_lane_of_large_ones_free_if_it_can db {
+    let mut ctx = willing(db);
+    let id = queue(&mut ctx, "work");
+    let mut large = db.store();
+    // The small claim holds its lane while it waits for the run that another transaction has created.
+    beside_an_uncommitted_start(
+        db,
+        id,
+        |store| assert_eq!(claim_up_to(store, 1).runs, []),
+        || assert!(!claim_up_to(&mut large, 500).is_crowded),
+    );
 } }
 
 test_on! { [postgres Postgres] workers_claim_due_tasks_when_the_rows_of_the_lanes_are_deleted db {
@@ -151,14 +165,14 @@ each_engine! {
     fn of_two_claims_of_one_ready_task_the_later_one_takes_nothing_r2(db) {
         let mut ctx = willing(db);
         let id = queue(&mut ctx, "work");
-        beside_an_uncommitted_start(db, id, |store| assert_eq!(start_all(store, 1), []));
+        beside_an_uncommitted_start(db, id, |store| assert_eq!(start_all(store, 1), []), || {});
         assert_eq!(ctx.store.get_task(id).unwrap().status, Stored::Known(TaskStatus::Processing));
     }
 
     fn a_task_that_starts_while_runs_are_created_gets_no_second_one_r2(db) {
         let mut ctx = willing(db);
         let (id, other) = (queue(&mut ctx, "work"), queue(&mut ctx, "work"));
-        beside_an_uncommitted_start(db, id, |store| { store.create_missing_runs(&mut |_| {}).unwrap(); });
+        beside_an_uncommitted_start(db, id, |store| { store.create_missing_runs(&mut |_| {}).unwrap(); }, || {});
         assert_eq!(db.number("SELECT COUNT(*) AS value FROM \"TaskQueueRuns\""), 2);
         assert!(ctx.store.open_run_of(other).unwrap().is_some());
     }
